@@ -1,0 +1,56 @@
+//! The arrays of one forward pass. A batch is plain data: the runner needs nothing else.
+
+use std::sync::Arc;
+
+use crate::request::SamplingParams;
+
+/// A page of `block_size` token slots in the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// One position to sample from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampleRow {
+    /// Index into the batch's rows: the last token of a sequence whose difference closes.
+    pub row: u32,
+    /// How to choose.
+    pub params: Arc<SamplingParams>,
+    /// Position of the token to be chosen (prompt length + tokens generated so far): with the seed it makes the random
+    /// numbers, so that they depend on nothing else in the batch.
+    pub position: u32,
+    /// Prompt and generated tokens; empty unless `params.needs_history()`.
+    pub history: Vec<u32>,
+    /// How many of `history` belong to the prompt.
+    pub prompt_len: u32,
+}
+
+/// One forward pass: `num_rows` tokens of `num_seqs` sequences, rows of a sequence in position order and adjacent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// `[num_rows]` token ids.
+    pub token_ids: Vec<u32>,
+    /// `[num_rows]` positions in their sequence, from 0.
+    pub positions: Vec<u32>,
+    /// `[num_rows]` where each row's K and V go: block id * block_size + offset in the block.
+    pub slot_mapping: Vec<u32>,
+    /// `[num_seqs + 1]` first row of each sequence; the last entry is `num_rows`.
+    pub query_start: Vec<u32>,
+    /// `[num_seqs]` tokens of the sequence that have K and V once this pass is done.
+    pub seq_lens: Vec<u32>,
+    /// `[num_seqs]` the blocks of each sequence, in position order.
+    pub block_tables: Vec<Vec<BlockId>>,
+    /// The rows to sample from, in row order.
+    pub sample_rows: Vec<SampleRow>,
+}
+
+impl Batch {
+    /// Tokens in this pass.
+    pub fn num_rows(&self) -> usize {
+        self.token_ids.len()
+    }
+
+    /// Sequences in this pass.
+    pub fn num_seqs(&self) -> usize {
+        self.seq_lens.len()
+    }
+}

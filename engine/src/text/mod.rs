@@ -1,0 +1,1 @@
+//! Text in, token ids out, and back: chat templates, tokenizers, the incremental detokenizer.

@@ -1,0 +1,11 @@
+//! One test binary for the whole suite: it links once. Each module states one kind of claim.
+
+mod cli;
+mod engine;
+mod golden;
+mod kernels;
+mod model_files;
+mod shaders;
+mod simulation;
+mod text;
+mod tidy;
