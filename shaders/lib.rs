@@ -5,7 +5,12 @@
 //! Invariant: what a kernel's `.rs` says of bindings and uniforms is what naga reads out of its WGSL; a test keeps it.
 
 pub mod compose;
+pub mod embed;
 pub mod matmul_lanes;
+pub mod paged_attention;
+pub mod rms_norm;
+pub mod rope_kv_write;
+pub mod silu_mul;
 pub mod weights;
 
 pub use compose::{ComposeError, Const, compose};

@@ -116,10 +116,10 @@ impl Variant {
     /// The kernel's text and bindings.
     pub fn program(self) -> Result<Program, ComposeError> {
         let [weights, data, scales] = weight_snippets(self.format, self.home);
-        let spread = if self.subgroups {
-            include_str!("common/spread_subgroup.wgsl")
+        let (spread, lanes) = if self.subgroups {
+            (include_str!("common/spread_subgroup.wgsl"), include_str!("common/lanes.wgsl"))
         } else {
-            include_str!("common/spread_plain.wgsl")
+            (include_str!("common/spread_plain.wgsl"), "")
         };
         let bias = if self.bias {
             include_str!("common/bias_some.wgsl")
@@ -129,14 +129,14 @@ impl Variant {
         let wgsl = compose(
             &[("TM", self.tile_rows), ("TN", TILE_COLUMNS), ("WORKGROUP", WORKGROUP)],
             include_str!("matmul_lanes.wgsl"),
-            &[spread, self.store.snippet(), bias, weights, data, scales],
+            &[spread, lanes, self.store.snippet(), bias, weights, data, scales],
         )?;
         let [data, scales] = weight_bindings(self.format, self.home);
         Ok(Program {
             name: format!(
                 "matmul_lanes/{}/{}/{}x{TILE_COLUMNS}/{}{}{}",
                 self.format.name(),
-                if self.home == Home::Texture { "texture" } else { "buffer" },
+                self.home.name(),
                 self.tile_rows,
                 self.store.name(),
                 if self.bias { "/bias" } else { "" },
