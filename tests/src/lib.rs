@@ -1,1 +1,4 @@
 //! Shared fixtures of the test suite.
+
+pub mod gguf_writer;
+pub mod tiny_model;
