@@ -1,5 +1,7 @@
 //! Model files: what is read from sound ones, and which are refused by name. Damaged ones are in `hostile`.
 
+// The path holds whichever file is the root of the test binary.
+#[path = "model_files/hostile.rs"]
 mod hostile;
 
 use firstlight_engine::error::LoadError;
@@ -47,7 +49,8 @@ fn open_hf(config: &Value, shards: Vec<Vec<u8>>) -> Result<Checkpoint<MemorySour
 }
 
 fn open_fixture(name: &str) -> Result<Checkpoint<MemorySource>, LoadError> {
-    let config: Value = serde_json::from_slice(&golden(&format!("arch/{name}/config.json"))).unwrap();
+    let config: Value =
+        serde_json::from_slice(&golden(&format!("arch/{name}/config.json"))).expect("a JSON fixture");
     open_hf(&config, vec![golden(&format!("arch/{name}/model.safetensors"))])
 }
 
@@ -57,7 +60,10 @@ fn elements<S: WeightSource>(checkpoint: &Checkpoint<S>, info: &TensorInfo, rows
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < info.num_bytes {
         let len = (rows * row_bytes).min(info.num_bytes - bytes.len() as u64) as usize;
-        bytes.extend(pollster::block_on(checkpoint.read(info, bytes.len() as u64, len)).unwrap());
+        bytes.extend(
+            pollster::block_on(checkpoint.read(info, bytes.len() as u64, len))
+                .expect("a range of the tensor"),
+        );
     }
     dequantise(info.dtype, &bytes)
 }
