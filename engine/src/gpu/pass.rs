@@ -39,7 +39,12 @@ pub struct Dispatch {
 impl Dispatch {
     /// A dispatch over (x, rows) with one of several tiles, which share their bindings; they come in rising `min_rows`, the
     /// first with 1.
-    pub fn tiled(device: &Device, extent: Extent, tiles: Vec<Tile>, bindings: &[wgpu::BindingResource<'_>]) -> Self {
+    pub fn tiled(
+        device: &Device,
+        extent: Extent,
+        tiles: Vec<Tile>,
+        bindings: &[wgpu::BindingResource<'_>],
+    ) -> Self {
         assert_eq!(tiles.first().map(|t| t.min_rows), Some(1), "some tile takes a single row");
         assert!(tiles.is_sorted_by_key(|t| t.min_rows), "tiles come in rising order");
         let bound = tiles[0].kernel.bind(device, bindings);

@@ -3,12 +3,12 @@
 //! Never runs a step and knows nothing of requests. Invariant: rows of the batch are independent in every dispatch but
 //! attention, which reads other rows only through the KV cache.
 
-use firstlight_shaders::weights::GROUP_COLUMNS;
 use firstlight_shaders::matmul_lanes::{Store, fused_column};
+use firstlight_shaders::weights::GROUP_COLUMNS;
 use firstlight_shaders::{embed, paged_attention, rope_kv_write, silu_mul};
 
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
-use super::plan::{Activation, Planner};
+use super::plan::{Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
@@ -89,10 +89,18 @@ pub async fn load<S: WeightSource>(
     let required = |role| tensor(loader.checkpoint, role);
     let whole = |n: u32| move |column: u32| (column < n).then_some((0, column));
     let embedding_part = [Part { weight: required(TensorRole::Embedding)?, bias: None }];
-    let embedding = loader.load("embedding", &embedding_part, config.vocab_size, &whole(config.vocab_size)).await?;
+    let embedding =
+        loader.load("embedding", &embedding_part, config.vocab_size, &whole(config.vocab_size)).await?;
     plan_embedding(planner, &config, &embedding, &rows, &hidden).await?;
 
-    let scene = Scene { config: &config, limits, rows: &rows, block_tables: &block_tables, angles: &angles, table_pitch };
+    let scene = Scene {
+        config: &config,
+        limits,
+        rows: &rows,
+        block_tables: &block_tables,
+        angles: &angles,
+        table_pitch,
+    };
     let buffers = Buffers { hidden, normed, qkv, attended, gated };
     let mut kv_bytes = 0;
     for layer in 0..config.num_layers {
@@ -100,7 +108,9 @@ pub async fn load<S: WeightSource>(
     }
 
     let norm = loader.vector("output norm", tensor(loader.checkpoint, TensorRole::OutputNorm)?).await?;
-    planner.norm(Extent::Samples, &buffers.hidden, &norm, Some(&sample_rows), config.rms_norm_eps, &sampled).await?;
+    planner
+        .norm(Extent::Samples, &buffers.hidden, &norm, Some(&sample_rows), config.rms_norm_eps, &sampled)
+        .await?;
     let head = match loader.checkpoint.tensor(TensorRole::Head) {
         Some(weight) => {
             let part = [Part { weight, bias: None }];
@@ -126,7 +136,9 @@ pub async fn load<S: WeightSource>(
 
 /// The kernels move vec4s.
 fn check_widths(config: &ModelConfig) -> Result<(), LoadError> {
-    for (what, width) in [("hidden_size", config.hidden_size), ("intermediate_size", config.intermediate_size)] {
+    for (what, width) in
+        [("hidden_size", config.hidden_size), ("intermediate_size", config.intermediate_size)]
+    {
         if !width.is_multiple_of(8) {
             return Err(LoadError::Unsupported {
                 name: config.name.clone(),
@@ -156,11 +168,11 @@ struct Scene<'a> {
 
 /// The activations that layers share.
 struct Buffers {
-    hidden: Activation,
-    normed: Activation,
-    qkv: Activation,
-    attended: Activation,
-    gated: Activation,
+    hidden: RowBuffer,
+    normed: RowBuffer,
+    qkv: RowBuffer,
+    attended: RowBuffer,
+    gated: RowBuffer,
 }
 
 async fn plan_embedding(
@@ -168,7 +180,7 @@ async fn plan_embedding(
     config: &ModelConfig,
     embedding: &Matrix,
     rows: &Buffer,
-    hidden: &Activation,
+    hidden: &RowBuffer,
 ) -> Result<(), LoadFailure> {
     for shard in &embedding.shards {
         let params = embed::Params {
@@ -180,7 +192,8 @@ async fn plan_embedding(
         };
         let program = embed::program(embedding.format, planner.choice().home)?;
         let grid = embed::workgroups(&params, 1);
-        let bindings = [rows.binding(), shard.data.binding(), shard.scales.binding(), hidden.buffer.binding()];
+        let bindings =
+            [rows.binding(), shard.data.binding(), shard.scales.binding(), hidden.buffer.binding()];
         planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
     }
     Ok(())
@@ -241,7 +254,11 @@ async fn load_qkv<S: WeightSource>(
     let starts = [0, q_width, q_width + kv_width, q_width + 2 * kv_width];
     let stored_row = |part: usize, row: u32| {
         // Values are not turned, so nobody reorders their rows.
-        if part < 2 && config.rope_layout == RopeLayout::Interleaved { paired_row(row, config.head_dim) } else { row }
+        if part < 2 && config.rope_layout == RopeLayout::Interleaved {
+            paired_row(row, config.head_dim)
+        } else {
+            row
+        }
     };
     if parts.iter().all(|p| p.weight.dtype == parts[0].weight.dtype) {
         let columns = |column: u32| {
@@ -256,7 +273,9 @@ async fn load_qkv<S: WeightSource>(
         let columns = |column: u32| (column < width).then(|| (0, stored_row(index, column)));
         let columns: &Columns<'_> = &columns;
         let matrix = loader.load(name, &parts[index..=index], width, columns).await?;
-        planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, starts[index]).await?;
+        planner
+            .matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, starts[index])
+            .await?;
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //!
 //! Never changes a bit of a weight. Invariant: a matrix larger than a binding is several shards of whole column groups.
 
-use firstlight_shaders::weights::{GROUP_COLUMNS, Home, PackedShape, WeightFormat, pack};
 use firstlight_shaders::TexelFormat;
+use firstlight_shaders::weights::{GROUP_COLUMNS, Home, PackedShape, WeightFormat, pack};
 
 use super::{Checkpoint, LoadFailure, LoadProgress, TensorInfo, TensorType, WeightSource};
 use crate::error::LoadError;
@@ -84,6 +84,8 @@ pub struct MatrixLoader<'a, S> {
     pub progress: &'a mut dyn FnMut(LoadProgress),
     /// Bytes read so far.
     pub bytes_done: u64,
+    /// GPU bytes taken so far.
+    pub bytes_resident: u64,
 }
 
 impl<S: WeightSource> MatrixLoader<'_, S> {
@@ -103,7 +105,10 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
         let mut first_group = 0;
         while first_group < whole.groups {
             let groups = per_shard.min(whole.groups - first_group);
-            shards.push(self.load_shard(what, parts, k, PackedShape { groups, ..whole }, first_group, columns).await?);
+            shards.push(
+                self.load_shard(what, parts, k, PackedShape { groups, ..whole }, first_group, columns)
+                    .await?,
+            );
             first_group += groups;
         }
         let (bias, has_bias) = self.load_bias(what, parts, whole.groups * GROUP_COLUMNS, columns).await?;
@@ -113,6 +118,7 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
     /// A vector of `width` numbers as f32.
     pub async fn vector(&mut self, what: &str, info: &TensorInfo) -> Result<Buffer, LoadFailure> {
         let values = self.read_vector(info).await?;
+        self.bytes_resident += values.len() as u64 * 4;
         Ok(self.device.storage_with(what, bytemuck::cast_slice(&values)).await?)
     }
 
@@ -141,7 +147,9 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
                 ),
             }));
         }
-        Ok(u32::try_from(pieces * u64::from(PIECE_GROUPS)).unwrap_or(u32::MAX).max(whole.groups.min(PIECE_GROUPS)))
+        Ok(u32::try_from(pieces * u64::from(PIECE_GROUPS))
+            .unwrap_or(u32::MAX)
+            .max(whole.groups.min(PIECE_GROUPS)))
     }
 
     async fn load_shard(
@@ -154,6 +162,7 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
         columns: &Columns<'_>,
     ) -> Result<Shard, LoadFailure> {
         let (data, scales) = self.reserve(what, shape).await?;
+        self.bytes_resident += shape.data_bytes() + shape.scale_bytes();
         let mut piece = 0;
         while piece < shape.groups {
             let groups = PIECE_GROUPS.min(shape.groups - piece);
@@ -186,7 +195,8 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
                 Resource::Buffer(self.device.storage(what, shape.scale_bytes()).await?),
             ),
             Home::Texture => {
-                let scale = if shape.format.scale_words() == 2 { TexelFormat::Rg32 } else { TexelFormat::R32 };
+                let scale =
+                    if shape.format.scale_words() == 2 { TexelFormat::Rg32 } else { TexelFormat::R32 };
                 let data = self.device.weight_texture(what, TexelFormat::Rgba32, shape.data_lines()).await?;
                 let scales = self.device.weight_texture(what, scale, shape.scale_lines()).await?;
                 (Resource::Texture(data), Resource::Texture(scales))
@@ -223,7 +233,8 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
                 sources.push((0, Vec::new()));
                 continue;
             };
-            let row_bytes = WeightFormat::from(part.weight.dtype).row_bytes(part.weight.shape[1] as u32) as u64;
+            let row_bytes =
+                WeightFormat::from(part.weight.dtype).row_bytes(part.weight.shape[1] as u32) as u64;
             let len = (u64::from(last - first) + 1) * row_bytes;
             let bytes = self.checkpoint.read(part.weight, u64::from(first) * row_bytes, len as usize).await?;
             self.bytes_done += len;

@@ -10,7 +10,7 @@ use super::matrix::Matrix;
 use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, Tile};
 
 /// A buffer of rows.
-pub struct Activation {
+pub struct RowBuffer {
     /// `[rows][pitch]` floats.
     pub buffer: Buffer,
     /// Floats a row: a multiple of a unit of 64, zero behind the width that is written.
@@ -60,10 +60,10 @@ impl<'a> Planner<'a> {
     }
 
     /// Takes a buffer of `rows` rows of `width` floats.
-    pub async fn activation(&self, what: &str, rows: u32, width: u32) -> Result<Activation, LoadFailure> {
+    pub async fn activation(&self, what: &str, rows: u32, width: u32) -> Result<RowBuffer, LoadFailure> {
         let pitch = width.next_multiple_of(64);
         let buffer = self.device.storage(what, u64::from(rows) * u64::from(pitch) * 4).await?;
-        Ok(Activation { buffer, pitch, width, rows })
+        Ok(RowBuffer { buffer, pitch, width, rows })
     }
 
     /// Adds a kernel that takes one row a workgroup row.
@@ -86,11 +86,11 @@ impl<'a> Planner<'a> {
     pub async fn norm(
         &mut self,
         extent: Extent,
-        x: &Activation,
+        x: &RowBuffer,
         gamma: &Buffer,
         sample_rows: Option<&Buffer>,
         eps: f32,
-        y: &Activation,
+        y: &RowBuffer,
     ) -> Result<(), LoadFailure> {
         let params = rms_norm::Params {
             x_pitch: x.pitch / 4,
@@ -113,10 +113,10 @@ impl<'a> Planner<'a> {
     pub async fn matmul(
         &mut self,
         extent: Extent,
-        x: &Activation,
+        x: &RowBuffer,
         matrix: &Matrix,
         store: Store,
-        y: &Activation,
+        y: &RowBuffer,
         y_column: u32,
     ) -> Result<(), LoadFailure> {
         for shard in &matrix.shards {
