@@ -44,10 +44,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var t0 = 0u; t0 <= last; t0 += 64u) {
         let position = min(t0 + thread, last);
         let in_range = t0 + thread <= last;
-        let from = (block_tables[table + position / params.block_size] * params.num_kv_heads + kv_head) * HEAD_VEC4S;
+        let key_start = (block_tables[table + position / params.block_size] * params.num_kv_heads + kv_head) * HEAD_VEC4S;
         var score: array<f32, HEADS>;
         for (var i = 0u; i < HEAD_VEC4S; i++) {
-            let k = keys[(from + i) * params.block_size + position % params.block_size];
+            let k = keys[(key_start + i) * params.block_size + position % params.block_size];
             for (var h = 0u; h < HEADS; h++) { // unroll
                 score[h] += dot(queries[h * HEAD_VEC4S + i], k);
             }

@@ -21,15 +21,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     if (params.gather == 1u) {
         source = sample_rows[row];
     }
-    let from = source * params.x_pitch;
+    let source_start = source * params.x_pitch;
     var squares = 0.0;
     for (var i = thread; i < params.width_vec4s; i += WORKGROUP) {
-        let v = x[from + i];
+        let v = x[source_start + i];
         squares += dot(v, v);
     }
     let mean = sum_all(squares, thread) / f32(params.width_vec4s * 4u);
     let scale = inverseSqrt(mean + params.eps);
     for (var i = thread; i < params.width_vec4s; i += WORKGROUP) {
-        y[row * params.y_pitch + i] = x[from + i] * scale * gamma[i];
+        y[row * params.y_pitch + i] = x[source_start + i] * scale * gamma[i];
     }
 }

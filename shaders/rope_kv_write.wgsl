@@ -49,8 +49,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     } else {
         let head = (item - turned) / params.head_vec4s;
         let i = (item - turned) % params.head_vec4s;
-        let from = row * params.pitch + (params.num_heads + params.num_kv_heads) * params.head_vec4s;
+        let v_start = row * params.pitch + (params.num_heads + params.num_kv_heads) * params.head_vec4s;
         let first = (block * params.num_kv_heads + head) * params.block_size;
-        values[(first + slot) * params.head_vec4s + i] = qkv[from + item - turned];
+        values[(first + slot) * params.head_vec4s + i] = qkv[v_start + item - turned];
     }
 }
