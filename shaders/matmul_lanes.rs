@@ -15,8 +15,6 @@ pub struct Params {
     pub y_pitch: u32,
     /// First column of y to write.
     pub y_column: u32,
-    /// Units of 64 along K.
-    pub num_units: u32,
     /// Groups of 32 columns.
     pub num_groups: u32,
 }
@@ -61,6 +59,8 @@ pub struct Variant {
     pub store: Store,
     /// Whether there is a bias.
     pub bias: bool,
+    /// Units of 64 along K.
+    pub units: u32,
     /// Rows a thread: the grid covers a multiple of it.
     pub tile_rows: u32,
     /// Whether x is handed round by subgroup operations: only where subgroups have 8 lanes or more.
@@ -127,17 +127,18 @@ impl Variant {
             include_str!("common/bias_none.wgsl")
         };
         let wgsl = compose(
-            &[("TM", self.tile_rows), ("TN", TILE_COLUMNS), ("WORKGROUP", WORKGROUP)],
+            &[("TM", self.tile_rows), ("TN", TILE_COLUMNS), ("WORKGROUP", WORKGROUP), ("UNITS", self.units)],
             include_str!("matmul_lanes.wgsl"),
             &[spread, lanes, self.store.snippet(), bias, weights, data, scales],
         )?;
         let [data, scales] = weight_bindings(self.format, self.home);
         Ok(Program {
             name: format!(
-                "matmul_lanes/{}/{}/{}x{TILE_COLUMNS}/{}{}{}",
+                "matmul_lanes/{}/{}/{}x{TILE_COLUMNS}x{}/{}{}{}",
                 self.format.name(),
                 self.home.name(),
                 self.tile_rows,
+                self.units * crate::weights::UNIT,
                 self.store.name(),
                 if self.bias { "/bias" } else { "" },
                 if self.subgroups { "/subgroups" } else { "" },

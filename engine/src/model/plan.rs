@@ -92,14 +92,11 @@ impl<'a> Planner<'a> {
         eps: f32,
         y: &RowBuffer,
     ) -> Result<(), LoadFailure> {
-        let params = rms_norm::Params {
-            x_pitch: x.pitch / 4,
-            y_pitch: y.pitch / 4,
-            width_vec4s: x.width / 4,
-            gather: u32::from(sample_rows.is_some()),
-            eps,
-        };
-        let kernel = self.kernels.get(self.device, rms_norm::program(self.choice.subgroups)?).await?;
+        let params = rms_norm::Params { x_pitch: x.pitch / 4, y_pitch: y.pitch / 4, eps };
+        let kernel = self
+            .kernels
+            .get(self.device, rms_norm::program(x.width / 4, sample_rows.is_some(), self.choice.subgroups)?)
+            .await?;
         let uniform = self.device.uniform(kernel.name(), bytemuck::bytes_of(&params)).await?;
         // Without a gather the binding is there and never read.
         let rows = sample_rows.unwrap_or(gamma);
@@ -126,7 +123,6 @@ impl<'a> Planner<'a> {
                 x_pitch: x.pitch / 4,
                 y_pitch: y.pitch,
                 y_column: y_column + first,
-                num_units: matrix.units(),
                 num_groups: shard.groups,
             };
             let mut tiles = Vec::new();
@@ -136,6 +132,7 @@ impl<'a> Planner<'a> {
                     home: self.choice.home,
                     store,
                     bias: matrix.has_bias,
+                    units: matrix.units(),
                     tile_rows,
                     subgroups: self.choice.subgroups,
                 };
