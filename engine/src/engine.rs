@@ -7,8 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Nanos};
-use crate::request::{FinishReason, Request, RequestId, SampledToken};
-use crate::request::RejectReason;
+use crate::request::{FinishReason, RejectReason, Request, RequestId, SampledToken};
 use crate::runner::{ModelRunner, RunnerError, RunnerOutput};
 use crate::sched::{Batch, Scheduler, SchedulerConfig, SchedulerOutput};
 use crate::text::{Detokenizer, Tokenizer};

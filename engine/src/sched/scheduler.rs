@@ -144,7 +144,12 @@ impl Scheduler {
     }
 
     /// Ends a sequence wherever it is and frees its blocks; `None` if it is not here (any more).
-    pub fn finish(&mut self, id: RequestId, reason: FinishReason, now: Nanos) -> Option<Box<RequestTimeline>> {
+    pub fn finish(
+        &mut self,
+        id: RequestId,
+        reason: FinishReason,
+        now: Nanos,
+    ) -> Option<Box<RequestTimeline>> {
         let mut sequence = self.remove(id, now)?;
         self.release(&mut sequence);
         sequence.transition(Edge::Finished { reason, detail: None }, now);

@@ -81,7 +81,11 @@ impl Stay {
         self.waited.slots += totals.slots - self.mark.slots;
         self.waited.budget += totals.budget - self.mark.budget;
         self.waited.paused += totals.paused - self.mark.paused;
-        if self.is_first { self.waited.blocks += blocked } else { self.waited.order += blocked }
+        if self.is_first {
+            self.waited.blocks += blocked
+        } else {
+            self.waited.order += blocked
+        }
         self.mark = totals;
     }
 }

@@ -109,7 +109,11 @@ impl RequestTimeline {
             (self.stamps.created(), self.residency.first(), self.residency.last())
         else {
             let none = self.stamps.created().is_none() && self.residency.is_empty();
-            return if none { Ok(()) } else { broken("stays without created, or created without stays".into()) };
+            return if none {
+                Ok(())
+            } else {
+                broken("stays without created, or created without stays".into())
+            };
         };
         if (first.place, first.from, last.to) != (Place::Inbox, created, finished) {
             return broken(format!("{first:?} to {last:?} is not inbox at {created} to {finished}"));
