@@ -11,6 +11,8 @@ mod labels;
 mod parts;
 mod stamps;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
