@@ -196,6 +196,25 @@ fn given_to_1(step: &StepRecord) -> Nanos {
 }
 
 #[test]
+fn a_prompt_waits_for_blocks_rather_than_being_let_in_and_evicted() {
+    let clock = ManualClock::new();
+    let mut bench = Bench::new(&clock, SchedulerConfig { max_batch_tokens: 4, ..TIGHT });
+    bench.submit(0, &prompt(1, 10), 1);
+    bench.submit(1, &prompt(100, 10), 1);
+    bench.submit(2, &prompt(200, 2), 1);
+    bench.finish();
+    assert_eq!(bench.engine.counters().preemptions_total, 0);
+    // Steps 0 to 2 hold the first prompt, whose last chunk leaves two tokens, but three free blocks instead of five.
+    let chunks: Vec<_> = bench.steps.iter().map(|step| step.prefill.as_slice()).collect();
+    let r = RequestId;
+    assert_eq!(chunks[..3], [&[(r(0), 4)][..], &[(r(0), 4)], &[(r(0), 2)]]);
+    assert_eq!(chunks[3..], [&[(r(1), 4)][..], &[(r(1), 4)], &[(r(1), 2), (r(2), 2)]]);
+    let waited = |id: u64| bench.ended(id).engine_parts().queue_wait;
+    assert_eq!((waited(1).budget, waited(1).blocks, waited(1).total()), (2, 1, 3));
+    assert_eq!((waited(2).budget, waited(2).order, waited(2).total()), (4, 1, 5));
+}
+
+#[test]
 fn an_eviction_in_the_middle_of_an_answer_is_recomputed_and_changes_no_token() {
     let clock = ManualClock::new();
     let mut bench = Bench::new(&clock, SchedulerConfig { max_batch_tokens: 16, ..TIGHT });

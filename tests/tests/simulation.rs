@@ -260,6 +260,7 @@ impl<'c> Simulation<'c> {
             self.requests[idx].aborted = Some(reason);
         }
         assert!(!self.engine.abort(id, reason), "an aborted request is gone");
+        self.clock.advance(self.rng.below(50));
     }
 
     /// Bills everyone in the queue, one by one, for the time since the last call.
