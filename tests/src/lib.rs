@@ -2,4 +2,5 @@
 
 pub mod gguf_writer;
 pub mod gpu;
+pub mod scripted;
 pub mod tiny_model;
