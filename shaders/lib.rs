@@ -5,7 +5,11 @@
 //! Invariant: what a kernel's `.rs` says of bindings and uniforms is what naga reads out of its WGSL; a test keeps it.
 
 pub mod compose;
+pub mod matmul;
 pub mod matmul_lanes;
+pub mod matmul_tiled;
+pub mod matvec_split;
+pub mod sample;
 pub mod weights;
 
 pub use compose::{ComposeError, Const, compose};

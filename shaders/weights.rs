@@ -43,6 +43,16 @@ pub enum Home {
     Texture,
 }
 
+impl Home {
+    /// Lower-case name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Buffer => "buffer",
+            Self::Texture => "texture",
+        }
+    }
+}
+
 impl WeightFormat {
     /// Every format.
     pub const ALL: [WeightFormat; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Q4_1];

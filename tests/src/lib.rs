@@ -1,3 +1,5 @@
 //! Shared fixtures of the test suite.
 
 pub mod gpu;
+pub mod lint;
+pub mod programs;
