@@ -53,6 +53,8 @@ struct Walk<'a> {
     locals: HashSet<Handle<LocalVariable>>,
     calls: HashSet<Handle<Expression>>,
     returns_divergent: bool,
+    /// Whether an expression diverges, as far as is known by now.
+    known: RefCell<HashMap<Handle<Expression>, bool>>,
 }
 
 impl Lint<'_> {
@@ -70,6 +72,7 @@ impl Lint<'_> {
             locals: HashSet::new(),
             calls: HashSet::new(),
             returns_divergent: false,
+            known: RefCell::default(),
         };
         loop {
             let known = (walk.locals.len(), walk.calls.len(), walk.returns_divergent);
@@ -166,14 +169,16 @@ impl Walk<'_> {
             Statement::Store { pointer, value } => {
                 if (now || self.diverges(*value) || self.diverges(*pointer))
                     && let Some(local) = self.local(*pointer)
+                    && self.locals.insert(local)
                 {
-                    self.locals.insert(local);
+                    self.known.get_mut().clear();
                 }
             }
             Statement::Call { function, arguments, result } => {
                 let arguments = arguments.iter().map(|&a| self.diverges(a)).collect();
                 if self.lint.call(*function, arguments, now) {
                     self.calls.extend(*result);
+                    self.known.get_mut().clear();
                 }
             }
             _ => self.together(statement, now),
@@ -243,6 +248,15 @@ impl Walk<'_> {
     }
 
     fn diverges(&self, expression: Handle<Expression>) -> bool {
+        if let Some(&known) = self.known.borrow().get(&expression) {
+            return known;
+        }
+        let diverges = self.operands_diverge(expression);
+        self.known.borrow_mut().insert(expression, diverges);
+        diverges
+    }
+
+    fn operands_diverge(&self, expression: Handle<Expression>) -> bool {
         let any = |handles: &[Handle<Expression>]| handles.iter().any(|&h| self.diverges(h));
         match self.function.expressions[expression] {
             Expression::Literal(_)
