@@ -25,7 +25,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let row0 = workgroup.y * TM;
     var sums: array<array<f32, TN>, TM>;
 
-    // A constant: lavapipe compiles a kernel anew for every value of a uniform that bounds a loop.
     for (var unit = 0u; unit < UNITS; unit++) {
         let line = group * UNITS + unit;
         var scales: array<vec2<u32>, TN>;
