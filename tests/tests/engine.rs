@@ -1,5 +1,6 @@
 //! The engine over a scripted runner: evictions, endings, refusals and failures, each with the timeline it must leave.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
@@ -481,6 +482,53 @@ fn a_step_dropped_while_the_device_works_loses_nothing() {
     assert_eq!(tokens, answer(&[5, 6], 3));
 }
 
+/// Goes back by one nanosecond whenever it is asked.
+struct Backwards(Cell<Nanos>);
+
+impl Clock for Backwards {
+    fn now(&self) -> Nanos {
+        self.0.set(self.0.get() - 1);
+        self.0.get()
+    }
+    fn origin_unix_ms(&self) -> u64 {
+        0
+    }
+    fn resolution_ns(&self) -> u64 {
+        1
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_breaks_timelines_and_no_answer() {
+    let runner = ScriptedRunner::new(8, 2, VOCAB_SIZE);
+    let scheduler = SchedulerConfig { max_num_seqs: 3, ..TIGHT };
+    let mut engine = Engine::new(runner, Backwards(Cell::new(1_000)), config(scheduler, &[]), None);
+    let prompts = [prompt(1, 2), prompt(100, 9), prompt(200, 3), prompt(300, 3)];
+    for (id, prompt) in prompts.iter().enumerate() {
+        let params = SamplingParams { max_tokens: 6, ..SamplingParams::default() };
+        engine.submit(request(id as u64, prompt, params, 990));
+    }
+    let mut tokens = vec![Vec::new(); 4];
+    let mut ended = [None; 4];
+    while engine.has_work() {
+        for event in step_now(&mut engine).expect("no failure was injected").events {
+            match event {
+                RequestEvent::Token { id, token, .. } => tokens[id.0 as usize].push(token.token),
+                RequestEvent::Finished { id, reason, timeline, .. } => {
+                    ended[id.0 as usize] = Some(reason);
+                    assert!(timeline.check().is_err());
+                    let json = serde_json::to_value(&*timeline).expect("a broken timeline is JSON too");
+                    assert!(json["broken"].as_str().is_some_and(|rule| rule.contains("Monotonic")));
+                }
+            }
+        }
+    }
+    assert_eq!(ended, [Some(FinishReason::Length); 4]);
+    assert!(prompts.iter().zip(&tokens).all(|(prompt, tokens)| *tokens == answer(prompt, 6)));
+    assert_eq!(engine.counters().timelines_broken_total, 4);
+    assert!(engine.last_broken().is_some());
+}
+
 fn sum_of_leaves(value: &Value) -> u64 {
     match value {
         Value::Object(map) => map.values().map(sum_of_leaves).sum(),
@@ -534,6 +582,6 @@ fn the_json_of_a_timeline_sums_up_for_whoever_reads_it() {
     let json = serde_json::to_value(&bench.ended(2).timeline).expect("a timeline is JSON");
     assert_eq!(json["stamps"].as_object().map(|stamps| stamps.len()), Some(8));
     assert_eq!(json["finish_detail"], "the prompt is empty; give at least one token");
-    assert!(json.get("ttft").is_none() && json.get("decode").is_none());
+    assert!(json.get("broken").is_none() && json.get("ttft").is_none() && json.get("decode").is_none());
     assert_eq!(sum_of_leaves(&json["parts"]), json["parts_total"].as_u64().expect("a sum"));
 }
