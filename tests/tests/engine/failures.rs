@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
 use firstlight_engine::engine::{Engine, RequestEvent};
-use firstlight_engine::request::{FinishReason, RequestId, SampledToken, SamplingParams};
+use firstlight_engine::request::{FinishReason, SampledToken, SamplingParams};
 use firstlight_engine::runner::{ModelRunner, RunnerError, RunnerOutput};
 use firstlight_engine::sched::{Batch, SchedulerConfig};
 use firstlight_tests::scripted::{ScriptedRunner, step_now};
