@@ -94,12 +94,6 @@ pub(crate) fn prepare(
     preparer.prepare(input, &options, &ManualClock::new(), &mut HostStamps::default())
 }
 
-/// A conversation through a template, on a tiny tokenizer.
-pub(crate) fn chat(template: &str, messages: &[ChatMessage]) -> Result<Prepared, RejectReason> {
-    let tokenizer = Tokenizer::from_gguf(tiny_chat(template)).unwrap();
-    prepare(&preparer(Arc::new(tokenizer)), PromptInput::Chat(messages.to_vec()), false)
-}
-
 /// Random text out of everything that has ever broken a tokenizer.
 pub(crate) fn random_text(rng: &mut TestRng, specials: &[&str]) -> String {
     const SNIPPETS: [&str; 44] = [

@@ -80,6 +80,9 @@ fn refusals_name_the_value() {
     check(PromptInput::Chat(vec![message("", "x")]), "role of message 0");
     check(PromptInput::Chat(vec![message("user", "x"), message("<|im_end|>", "x")]), "role of message 1");
     check(PromptInput::Chat(vec![message(&"r".repeat(65), "x")]), "65 bytes");
+    check(PromptInput::Raw("x".repeat(1601)), "1601 bytes and a context of 100 tokens holds at most 1600");
+    let rendered = PromptInput::Chat(vec![message("user", &"x".repeat(1600))]);
+    check(rendered, "1606 bytes and a context of 100 tokens");
     check(PromptInput::Raw("x".repeat((4 << 20) + 1)), "4194305 bytes and at most 4194304");
     let halves = vec![message("user", &"x".repeat(2 << 20)), message("user", &"x".repeat((2 << 20) + 1))];
     check(PromptInput::Chat(halves), "4194305 bytes");
@@ -93,10 +96,7 @@ fn refusals_name_the_value() {
 #[test]
 fn the_longest_text_that_is_taken_is_answered() {
     let preparer = preparer(from_gguf());
-    for text in
-        [" ".repeat(4 << 20), "<|im_end|>".repeat(400_000), "a".repeat(4 << 20), "ab 1\n".repeat(800_000)]
-    {
-        assert!(prepare(&preparer, PromptInput::Raw(text.clone()), false).is_ok());
-        assert!(prepare(&preparer, PromptInput::Chat(vec![message("user", &text)]), false).is_ok());
-    }
+    let check = |input: PromptInput| assert!(prepare(&preparer, input, false).is_ok());
+    check(PromptInput::Raw(" ".repeat(Preparer::MAX_TEXT_BYTES)));
+    check(PromptInput::Chat(vec![message("user", &"<|im_end|>".repeat(40_000))]));
 }
