@@ -39,3 +39,9 @@ pub trait ModelRunner {
     /// Runs one forward pass over `batch` and samples.
     fn execute(&mut self, batch: &Batch) -> impl Future<Output = Result<RunnerOutput, RunnerError>>;
 }
+
+impl<R: ModelRunner + ?Sized> ModelRunner for &mut R {
+    fn execute(&mut self, batch: &Batch) -> impl Future<Output = Result<RunnerOutput, RunnerError>> {
+        (**self).execute(batch)
+    }
+}

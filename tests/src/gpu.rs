@@ -16,13 +16,18 @@ pub fn open(options: DeviceOptions) -> Device {
 
 /// Runs `future` to its end, polling the device while it waits.
 pub fn block_on<T>(device: &Device, future: impl Future<Output = T>) -> T {
+    drive(device.handle(), future)
+}
+
+/// The same with wgpu's own handle, for a future that borrows the owner of the device.
+pub fn drive<T>(device: &wgpu::Device, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(value) => return value,
             Poll::Pending => {
-                device.handle().poll(wgpu::PollType::wait_indefinitely()).expect("the device answers");
+                device.poll(wgpu::PollType::wait_indefinitely()).expect("the device answers");
             }
         }
     }

@@ -6,7 +6,9 @@ pub mod gpu;
 pub mod lint;
 pub mod programs;
 mod random;
+pub mod reference;
 pub mod scripted;
+pub mod served;
 pub mod tiny_model;
 
 pub use files::{FileSource, default_model_path, gguf_tokenizer, golden_path};

@@ -1,6 +1,8 @@
 //! Tiny random Llama models as GGUF files, of any tensor type.
 
-use firstlight_engine::model::{GgufValue, TensorType};
+use firstlight_engine::model::{
+    Checkpoint, GgufValue, MemorySource, RopeLayout, TensorRole, TensorType, WeightSource,
+};
 
 use crate::gguf_writer::GgufWriter;
 
@@ -144,5 +146,87 @@ impl Random {
     /// A number in `-1..1`, of 24 random bits.
     pub fn signed(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
+
+/// The same weights as llama.cpp stores them: q and k with their pairs side by side, and divisors that turn the base's
+/// frequencies into `wanted`.
+pub fn llama_gguf<S: WeightSource>(
+    checkpoint: &Checkpoint<S>,
+    wanted: &[f64],
+) -> Checkpoint<MemorySource> {
+    let config = checkpoint.config();
+    assert_eq!(config.rope_layout, RopeLayout::Halves, "a checkpoint of the other layout");
+    let number = |n: u32| GgufValue::Uint(n.into());
+    let mut writer = GgufWriter::default();
+    for (key, value) in [
+        ("general.architecture", GgufValue::Str("llama".into())),
+        ("llama.embedding_length", number(config.hidden_size)),
+        ("llama.feed_forward_length", number(config.intermediate_size)),
+        ("llama.block_count", number(config.num_layers)),
+        ("llama.attention.head_count", number(config.num_heads)),
+        ("llama.attention.head_count_kv", number(config.num_kv_heads)),
+        ("llama.attention.key_length", number(config.head_dim)),
+        ("llama.attention.value_length", number(config.head_dim)),
+        ("llama.rope.dimension_count", number(config.head_dim)),
+        ("llama.rope.freq_base", GgufValue::Float(config.rope_theta.into())),
+        ("llama.attention.layer_norm_rms_epsilon", GgufValue::Float(config.rms_norm_eps.into())),
+        ("llama.context_length", number(config.max_context)),
+        ("llama.vocab_size", number(config.vocab_size)),
+    ] {
+        writer.pair(key, &value);
+    }
+    // What the base alone gives, before any scaling rule.
+    let dims = f64::from(config.head_dim);
+    let base = |i: usize| f64::from(config.rope_theta).powf(-2.0 * i as f64 / dims);
+    let divisors: Vec<f32> = wanted.iter().enumerate().map(|(i, w)| (base(i) / w) as f32).collect();
+    writer.tensor("rope_freqs.weight", TensorType::F32, &[divisors.len() as u64], &divisors);
+    for (role, info) in checkpoint.tensors() {
+        let bytes = pollster::block_on(checkpoint.read(info, 0, info.num_bytes as usize)).expect("readable");
+        let mut values = firstlight_engine::model::dequantise(info.dtype, &bytes);
+        let row = if info.shape.len() == 2 { info.shape[1] as usize } else { 1 };
+        if let TensorRole::Q(_) | TensorRole::K(_) | TensorRole::QBias(_) | TensorRole::KBias(_) = role {
+            values = values.chunks(row * config.head_dim as usize).flat_map(|head| paired(head, row)).collect();
+        }
+        let dtype = if info.shape.len() == 2 { info.dtype } else { TensorType::F32 };
+        writer.tensor(&gguf_name(role), dtype, &info.shape, &values);
+    }
+    let source = MemorySource { name: "converted.gguf".into(), bytes: writer.bytes() };
+    pollster::block_on(Checkpoint::open_gguf(source)).expect("the converted model opens")
+}
+
+/// The rows of one head, halves interleaved.
+fn paired(head: &[f32], row: usize) -> Vec<f32> {
+    let half = head.len() / row / 2;
+    (0..half)
+        .flat_map(|i| [i, i + half])
+        .flat_map(|i| head[i * row..(i + 1) * row].iter().copied())
+        .collect()
+}
+
+/// llama.cpp's name of a tensor.
+fn gguf_name(role: TensorRole) -> String {
+    let layer = |layer: u32, name: &str| format!("blk.{layer}.{name}");
+    match role {
+        TensorRole::Embedding => "token_embd.weight".into(),
+        TensorRole::OutputNorm => "output_norm.weight".into(),
+        TensorRole::Head => "output.weight".into(),
+        TensorRole::RopeFreqs => "rope_freqs.weight".into(),
+        TensorRole::AttentionNorm(l) => layer(l, "attn_norm.weight"),
+        TensorRole::MlpNorm(l) => layer(l, "ffn_norm.weight"),
+        TensorRole::Q(l) => layer(l, "attn_q.weight"),
+        TensorRole::K(l) => layer(l, "attn_k.weight"),
+        TensorRole::V(l) => layer(l, "attn_v.weight"),
+        TensorRole::O(l) => layer(l, "attn_output.weight"),
+        TensorRole::Gate(l) => layer(l, "ffn_gate.weight"),
+        TensorRole::Up(l) => layer(l, "ffn_up.weight"),
+        TensorRole::Down(l) => layer(l, "ffn_down.weight"),
+        TensorRole::QBias(l) => layer(l, "attn_q.bias"),
+        TensorRole::KBias(l) => layer(l, "attn_k.bias"),
+        TensorRole::VBias(l) => layer(l, "attn_v.bias"),
+        TensorRole::OBias(l) => layer(l, "attn_output.bias"),
+        TensorRole::GateBias(l) => layer(l, "ffn_gate.bias"),
+        TensorRole::UpBias(l) => layer(l, "ffn_up.bias"),
+        TensorRole::DownBias(l) => layer(l, "ffn_down.bias"),
     }
 }

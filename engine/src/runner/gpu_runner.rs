@@ -99,6 +99,11 @@ impl GpuRunner {
         self.choice
     }
 
+    /// Tokens of the model's vocabulary.
+    pub fn vocab_size(&self) -> u32 {
+        self.model.vocab_size
+    }
+
     /// Distinct pipelines.
     pub fn num_kernels(&self) -> usize {
         self.num_kernels
