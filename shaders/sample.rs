@@ -108,12 +108,7 @@ pub fn program() -> Result<Program, ComposeError> {
     Ok(Program {
         name: "sample".into(),
         wgsl: compose(&[("WORKGROUP", WORKGROUP)], include_str!("sample.wgsl"), &[])?,
-        bindings: vec![
-            BindingKind::Uniform,
-            BindingKind::Read,
-            BindingKind::Read,
-            BindingKind::ReadWrite,
-        ],
+        bindings: vec![BindingKind::Uniform, BindingKind::Read, BindingKind::Read, BindingKind::ReadWrite],
         subgroups: false,
     })
 }

@@ -180,7 +180,8 @@ mod tests {
             sample(&logits, &SampleRow { position, ..row(params, &[], 0) }).token
         };
         assert_eq!(token(5, 9), token(5, 9));
-        let tokens: std::collections::BTreeSet<_> = (0..100).map(|i| token(5 + i % 10, i as u32 / 10)).collect();
+        let tokens: std::collections::BTreeSet<_> =
+            (0..100).map(|i| token(5 + i % 10, i as u32 / 10)).collect();
         assert!(tokens.len() > 80, "{} different tokens of 100", tokens.len());
     }
 }

@@ -110,7 +110,9 @@ fn odd_logits_never_win_and_never_panic() {
         (vec![f32::MAX, -f32::MAX], vec![0]),
         (vec![], vec![0]),
     ] {
-        for (top_k, top_p, min_p) in [(0, 1.0, 0.0), (1, 1.0, 0.0), (0, 0.5, 0.0), (0, 1.0, 0.5), (2, 1e-45, 1.0)] {
+        for (top_k, top_p, min_p) in
+            [(0, 1.0, 0.0), (1, 1.0, 0.0), (0, 0.5, 0.0), (0, 1.0, 0.5), (2, 1e-45, 1.0)]
+        {
             for temperature in [1e-5, 1.0, 100.0] {
                 let choice = Choice { temperature, top_k, top_p, min_p, ..PLAIN };
                 let token = cpu(&logits, &choice);
@@ -123,11 +125,11 @@ fn odd_logits_never_win_and_never_panic() {
 #[test]
 fn large_nuclei_are_whole() {
     // A flat start, so that the nucleus is larger than the part that is sorted first.
-    let probabilities: Vec<f64> = (0..20_000).map(|i| if i < 9_000 { 2.0 } else { 1.0 + f64::from(i) * 1e-5 }).collect();
+    let probabilities: Vec<f64> =
+        (0..20_000).map(|i| if i < 9_000 { 2.0 } else { 1.0 + f64::from(i) * 1e-5 }).collect();
     let logits = logits(&probabilities);
-    let lowest = (0..300).map(|position| {
-        probabilities[cpu(&logits, &Choice { top_p: 0.9, position, ..PLAIN }) as usize]
-    });
+    let lowest = (0..300)
+        .map(|position| probabilities[cpu(&logits, &Choice { top_p: 0.9, position, ..PLAIN }) as usize]);
     // 90% of 30,550 hold the 9,000 and all of the rest down to about 1.118.
     let lowest = lowest.fold(2.0, f64::min);
     assert!((1.11..1.14).contains(&lowest), "{lowest}");

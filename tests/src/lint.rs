@@ -21,7 +21,9 @@ pub fn findings(module: &Module, info: &ModuleInfo) -> BTreeSet<String> {
             .function
             .arguments
             .iter()
-            .map(|a| !matches!(a.binding, Some(Binding::BuiltIn(BuiltIn::WorkGroupId | BuiltIn::NumWorkGroups))))
+            .map(|a| {
+                !matches!(a.binding, Some(Binding::BuiltIn(BuiltIn::WorkGroupId | BuiltIn::NumWorkGroups)))
+            })
             .collect();
         lint.function(&entry.function, &arguments, false);
         lint.vector_stores(&entry.function, info.get_entry_point(i));
@@ -35,9 +37,12 @@ pub fn findings(module: &Module, info: &ModuleInfo) -> BTreeSet<String> {
 struct Lint<'a> {
     module: &'a Module,
     findings: RefCell<BTreeSet<String>>,
-    /// Whether a function's result diverges, by function, divergence of its arguments and of its call.
-    returns: RefCell<HashMap<(Handle<Function>, Vec<bool>, bool), bool>>,
+    /// Whether a call's result diverges.
+    returns: RefCell<HashMap<Call, bool>>,
 }
+
+/// A function, whether each of its arguments diverges, and whether some threads do not call it.
+type Call = (Handle<Function>, Vec<bool>, bool);
 
 /// How a block may be left by some threads and not by others.
 #[derive(Clone, Copy, Default)]
@@ -160,7 +165,9 @@ impl Walk<'_> {
                     leaves.function |= case.function;
                 }
             }
-            Statement::Loop { body, continuing, break_if } => leaves = self.repeat(body, continuing, *break_if, now),
+            Statement::Loop { body, continuing, break_if } => {
+                leaves = self.repeat(body, continuing, *break_if, now)
+            }
             Statement::Break | Statement::Continue => leaves.turn = now,
             Statement::Return { value } => {
                 self.returns_divergent |= now || value.is_some_and(|v| self.diverges(v));
@@ -187,7 +194,11 @@ impl Walk<'_> {
     }
 
     fn repeat(
-        &mut self, body: &Block, continuing: &Block, break_if: Option<Handle<Expression>>, now: bool,
+        &mut self,
+        body: &Block,
+        continuing: &Block,
+        break_if: Option<Handle<Expression>>,
+        now: bool,
     ) -> Leaves {
         let mut ends = break_if.is_some();
         for statement in body {

@@ -3,24 +3,29 @@
 use std::mem::size_of;
 
 use firstlight_shaders::matmul::Store;
-use firstlight_shaders::{Home, Program, WeightFormat, matmul, matmul_lanes, matmul_tiled, matvec_split, sample};
+use firstlight_shaders::{
+    Home, Program, WeightFormat, matmul, matmul_lanes, matmul_tiled, matvec_split, sample,
+};
+
+/// Names of members and where they lie.
+pub type Members = &'static [(&'static str, u32)];
 
 /// A program, with what the Rust side believes of the structs that it reads.
 pub struct Subject {
     /// The program.
     pub program: Program,
     /// Struct name in WGSL, members and offsets in Rust, size in Rust.
-    pub structs: Vec<(&'static str, &'static [(&'static str, u32)], usize)>,
+    pub structs: Vec<(&'static str, Members, usize)>,
 }
 
 impl Subject {
     /// A program whose only struct is its uniform, `Params`.
-    pub fn new<P>(program: Program, params: &'static [(&'static str, u32)]) -> Self {
+    pub fn new<P>(program: Program, params: Members) -> Self {
         Self { program, structs: vec![("Params", params, size_of::<P>())] }
     }
 
     /// Adds another struct.
-    pub fn and<T>(mut self, name: &'static str, members: &'static [(&'static str, u32)]) -> Self {
+    pub fn and<T>(mut self, name: &'static str, members: Members) -> Self {
         self.structs.push((name, members, size_of::<T>()));
         self
     }
@@ -49,8 +54,7 @@ fn matrix_kernels() -> Vec<Subject> {
             for (tile_rows, bias) in [(1, true), (1, false), (2, false), (4, false), (8, false)] {
                 for home in [Home::Buffer, Home::Texture] {
                     for subgroups in [false, true] {
-                        let lanes =
-                            matmul_lanes::Variant { format, home, store, bias, tile_rows, subgroups };
+                        let lanes = matmul_lanes::Variant { format, home, store, bias, tile_rows, subgroups };
                         programs.push(lanes.program());
                     }
                 }

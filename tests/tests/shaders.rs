@@ -67,7 +67,9 @@ fn every_program_has_a_name_of_its_own() {
 fn kind(module: &Module, global: &GlobalVariable) -> BindingKind {
     match (global.space, &module.types[global.ty].inner) {
         (AddressSpace::Uniform, _) => BindingKind::Uniform,
-        (AddressSpace::Storage { access }, _) if access.contains(StorageAccess::STORE) => BindingKind::ReadWrite,
+        (AddressSpace::Storage { access }, _) if access.contains(StorageAccess::STORE) => {
+            BindingKind::ReadWrite
+        }
         (AddressSpace::Storage { .. }, _) => BindingKind::Read,
         (_, &TypeInner::Image { class: ImageClass::Storage { format, access }, .. })
             if access == StorageAccess::LOAD =>
@@ -186,7 +188,10 @@ fn the_lint_finds_what_it_is_for() {
     check_lint("for (var i = 0u; i < group.x; i++) { workgroupBarrier(); }", &[]);
     check_lint("for (var i = 0u; i < thread; i++) { workgroupBarrier(); }", &[barrier]);
     check_lint("for (var i = thread; i < 64u; i += 8u) { workgroupBarrier(); }", &[barrier]);
-    check_lint("for (var i = 0u; i < 8u; i++) { workgroupBarrier(); if (thread == i) { break; } }", &[barrier]);
+    check_lint(
+        "for (var i = 0u; i < 8u; i++) { workgroupBarrier(); if (thread == i) { break; } }",
+        &[barrier],
+    );
     check_lint("for (var i = thread; i < 64u; i++) { written[i] = 0u; } workgroupBarrier();", &[]);
     check_lint("meet(group.x);", &[]);
     check_lint("meet(thread);", &[in_meet]);
@@ -202,10 +207,8 @@ fn the_lint_finds_what_it_is_for() {
 }
 
 fn hlsl(module: &Module, info: &ModuleInfo) -> Result<String, String> {
-    let options = naga::back::hlsl::Options {
-        shader_model: naga::back::hlsl::ShaderModel::V6_0,
-        ..Default::default()
-    };
+    let options =
+        naga::back::hlsl::Options { shader_model: naga::back::hlsl::ShaderModel::V6_0, ..Default::default() };
     let mut text = String::new();
     naga::back::hlsl::Writer::new(&mut text, &options, &Default::default())
         .write(module, info, None)
@@ -221,10 +224,8 @@ fn msl(module: &Module, info: &ModuleInfo) -> Result<String, String> {
 }
 
 fn glsl(module: &Module, info: &ModuleInfo) -> Result<String, String> {
-    let options = naga::back::glsl::Options {
-        version: naga::back::glsl::Version::new_gles(320),
-        ..Default::default()
-    };
+    let options =
+        naga::back::glsl::Options { version: naga::back::glsl::Version::new_gles(320), ..Default::default() };
     let pipeline = naga::back::glsl::PipelineOptions {
         shader_stage: naga::ShaderStage::Compute,
         entry_point: "main".into(),

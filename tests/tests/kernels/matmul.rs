@@ -18,9 +18,9 @@ enum Kernel {
 impl Kernel {
     fn parts(self) -> (Program, WeightFormat, Store, bool, u32) {
         match self {
-            Self::Lanes(v) => (v.program().unwrap(), v.format, v.store, v.bias, v.tile_rows),
-            Self::Split(v) => (v.program().unwrap(), v.format, v.store, v.bias, v.tile_rows),
-            Self::Tiled(v) => (v.program().unwrap(), v.format, v.store, v.bias, v.tile_rows),
+            Self::Lanes(v) => (v.program().expect("it composes"), v.format, v.store, v.bias, v.tile_rows),
+            Self::Split(v) => (v.program().expect("it composes"), v.format, v.store, v.bias, v.tile_rows),
+            Self::Tiled(v) => (v.program().expect("it composes"), v.format, v.store, v.bias, v.tile_rows),
         }
     }
 
@@ -172,7 +172,8 @@ impl Case {
         let (_, _, store, bias, _) = kernel.parts();
         let product = cpu(&self.x, &self.w, self.rows as usize, self.n as usize, self.k as usize);
         let at = |row: usize, column: u32| {
-            let product = if column < self.n { product[row * self.n as usize + column as usize] } else { 0.0 };
+            let product =
+                if column < self.n { product[row * self.n as usize + column as usize] } else { 0.0 };
             product + if bias { f64::from(bias_of(column)) } else { 0.0 }
         };
         let mut expected = Vec::with_capacity(self.rows as usize * width);

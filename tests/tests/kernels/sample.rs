@@ -16,7 +16,7 @@ fn run(bench: &mut Bench, rows: &[Vec<f32>], choices: &[Choice], pitch: usize) -
     let choices: Vec<Row> = choices.iter().map(Row::from).collect();
     let poison = vec![0xffu8; 4 * (rows.len() + 1)];
     let written = bench.run(
-        sample::program().unwrap(),
+        sample::program().expect("it composes"),
         &[
             bytemuck::bytes_of(&params),
             bytemuck::cast_slice(&logits),
@@ -51,7 +51,11 @@ fn choices() -> Vec<Choice> {
         Choice { top_k: 50, top_p: 0.8, min_p: 0.02, temperature: 1.5, ..PLAIN },
     ];
     let at = |position: u32| {
-        filters.into_iter().map(move |c| Choice { position, seed: c.seed.wrapping_mul(u64::from(position) + 1), ..c })
+        filters.into_iter().map(move |c| Choice {
+            position,
+            seed: c.seed.wrapping_mul(u64::from(position) + 1),
+            ..c
+        })
     };
     (0..4).flat_map(|i| at(i * 1000 + 3)).collect()
 }
@@ -59,7 +63,11 @@ fn choices() -> Vec<Choice> {
 /// Logits as language models have them: a few stand out.
 fn logits(vocab: usize, seed: u64) -> Vec<f32> {
     let mut random = Random(seed | 1);
-    (0..vocab).map(|_| random.float() * 4.0 + if random.bits() % 50 == 0 { 9.0 * random.float() } else { 0.0 }).collect()
+    (0..vocab)
+        .map(|_| {
+            random.float() * 4.0 + if random.bits().is_multiple_of(50) { 9.0 * random.float() } else { 0.0 }
+        })
+        .collect()
 }
 
 fn check(bench: &mut Bench, vocab: usize) {
@@ -139,7 +147,8 @@ fn the_largest_vocabulary_fits() {
     let flat = vec![0.25; vocab];
     let mut last = vec![-9.0; vocab];
     last[vocab - 1] = 3.0;
-    let choices = [Choice { top_p: 0.999, top_k: MAX_VOCAB - 1, ..PLAIN }, Choice { temperature: 0.0, ..PLAIN }];
+    let choices =
+        [Choice { top_p: 0.999, top_k: MAX_VOCAB - 1, ..PLAIN }, Choice { temperature: 0.0, ..PLAIN }];
     let tokens = run(&mut Bench::new(), &[flat.clone(), last], &choices, vocab);
     assert_eq!(tokens, [sample::cpu(&flat, &choices[0]), MAX_VOCAB - 1]);
 }
