@@ -8,10 +8,10 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::weights::{GROUP_COLUMNS, Home, WeightFormat};
+use crate::weights::{GROUP_COLUMNS, Home, UNIT, WeightFormat};
 use crate::{BindingKind, ComposeError, Const, Program, TexelFormat, compose};
 
-/// The uniform. A row of x is read up to `64 * num_units` floats: past K they meet zero weights and must be finite.
+/// The uniform. A row of x is read up to 64 * units floats: past K they meet zero weights and must be finite.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Params {
@@ -21,8 +21,6 @@ pub struct Params {
     pub y_pitch: u32,
     /// First column of y to write.
     pub y_column: u32,
-    /// Units of 64 along K.
-    pub num_units: u32,
     /// Groups of 32 columns.
     pub num_groups: u32,
 }
@@ -32,7 +30,6 @@ pub const PARAMS: &[(&str, u32)] = &[
     ("x_pitch", offset_of!(Params, x_pitch) as u32),
     ("y_pitch", offset_of!(Params, y_pitch) as u32),
     ("y_column", offset_of!(Params, y_column) as u32),
-    ("num_units", offset_of!(Params, num_units) as u32),
     ("num_groups", offset_of!(Params, num_groups) as u32),
 ];
 
@@ -70,7 +67,7 @@ impl Store {
 
 /// Columns a thread stores: with 8 lanes they make a group of 32. The store snippets are written for it.
 pub(crate) const TILE_COLUMNS: u32 = 4;
-/// Segments of K of the GPU kernels: `ceil(num_units / SEGMENTS)` units each, the last ones shorter or empty. Sums run
+/// Segments of K of the GPU kernels: `ceil(units / SEGMENTS)` units each, the last ones shorter or empty. Sums run
 /// along a segment, then over the segments in order.
 pub const SEGMENTS: u32 = 8;
 
@@ -128,6 +125,9 @@ pub(crate) struct Draft<'a> {
     pub(crate) bias: bool,
     /// Rows that the grid covers a multiple of.
     pub(crate) tile_rows: u32,
+    /// Units of 64 along K. A constant of the text: lavapipe compiles a kernel anew for every value of a uniform that bounds
+    /// a loop, at every dispatch, and a model has two or three lengths of K.
+    pub(crate) units: u32,
     /// The text calls subgroup operations.
     pub(crate) subgroups: bool,
 }
@@ -146,16 +146,17 @@ impl Draft<'_> {
         let [data, scales] = weight_bindings(self.format, self.home);
         Ok(Program {
             name: format!(
-                "{}/{}/{}/{}x{TILE_COLUMNS}/{}{}{}",
+                "{}/{}/{}/k{}/{}x{TILE_COLUMNS}/{}{}{}",
                 self.kernel,
                 self.format.name(),
                 self.home.name(),
+                self.units * UNIT,
                 self.tile_rows,
                 self.store.name(),
                 if self.bias { "/bias" } else { "" },
                 if self.subgroups { "/subgroups" } else { "" },
             ),
-            wgsl: compose(self.header, self.text, &snippets)?,
+            wgsl: compose(&[self.header, &[("UNITS", self.units)]].concat(), self.text, &snippets)?,
             bindings: vec![
                 BindingKind::Uniform,
                 BindingKind::Read,

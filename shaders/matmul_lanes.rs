@@ -18,6 +18,8 @@ pub struct Variant {
     pub store: Store,
     /// Whether there is a bias.
     pub bias: bool,
+    /// Units of 64 along K.
+    pub units: u32,
     /// Rows a thread: the grid covers a multiple of it.
     pub tile_rows: u32,
     /// Whether x is handed round by subgroup operations: only where subgroups have 8 lanes or more.
@@ -44,6 +46,7 @@ impl Variant {
             home: self.home,
             store: self.store,
             bias: self.bias,
+            units: self.units,
             tile_rows: self.tile_rows,
             subgroups: self.subgroups,
         }
@@ -57,7 +60,7 @@ impl Variant {
     }
 
     /// Loop iterations of one invocation over `units` units of 64: Mesa 22.3.6 ends all loops after 65,535.
-    pub fn iterations(self, units: u32) -> u32 {
-        units
+    pub fn iterations(self) -> u32 {
+        self.units
     }
 }

@@ -22,6 +22,8 @@ pub struct Variant {
     pub store: Store,
     /// Whether there is a bias.
     pub bias: bool,
+    /// Units of 64 along K.
+    pub units: u32,
     /// Rows of a tile: 32 or 64. The grid covers a multiple of it.
     pub tile_rows: u32,
 }
@@ -45,6 +47,7 @@ impl Variant {
             home: Home::Buffer,
             store: self.store,
             bias: self.bias,
+            units: self.units,
             tile_rows: self.tile_rows,
             subgroups: false,
         }
@@ -58,7 +61,7 @@ impl Variant {
     }
 
     /// Loop iterations of one invocation over `units` units of 64: Mesa 22.3.6 ends all loops after 65,535.
-    pub fn iterations(self, units: u32) -> u32 {
-        SEGMENTS + units * 2
+    pub fn iterations(self) -> u32 {
+        SEGMENTS + self.units * 2
     }
 }

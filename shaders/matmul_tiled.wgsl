@@ -6,7 +6,6 @@ struct Params {
     x_pitch: u32,    // vec4s a row of x
     y_pitch: u32,    // floats a row of y
     y_column: u32,   // first column of y to write
-    num_units: u32,  // units of 64 along K
     num_groups: u32, // groups of 32 columns
 }
 
@@ -42,14 +41,14 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let w_group = min(workgroup.x * 2u + w_half, params.num_groups - 1u);
     let w_place = (w_column >> 3u) * 16u + w_half * 8u + (w_column & 7u);
 
-    let segment_units = (params.num_units + SEGMENTS - 1u) / SEGMENTS;
+    let segment_units = (UNITS + SEGMENTS - 1u) / SEGMENTS;
     var totals: array<array<f32, TN>, TM>;
     for (var segment = 0u; segment < SEGMENTS; segment++) {
-        let first = min(segment * segment_units, params.num_units);
-        let end = min(first + segment_units, params.num_units);
+        let first = min(segment * segment_units, UNITS);
+        let end = min(first + segment_units, UNITS);
         var sums: array<array<f32, TN>, TM>;
         for (var block = first * 2u; block < end * 2u; block++) {
-            let line = w_group * params.num_units + (block >> 1u);
+            let line = w_group * UNITS + (block >> 1u);
             var scales = vec2<u32>(0u);
             if (HAS_SCALE) {
                 scales = weight_scale(line, w_column);

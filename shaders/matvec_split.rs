@@ -17,6 +17,8 @@ pub struct Variant {
     pub store: Store,
     /// Whether there is a bias.
     pub bias: bool,
+    /// Units of 64 along K.
+    pub units: u32,
     /// Rows a thread: 1, 2, 4 or 8. The grid covers a multiple of it.
     pub tile_rows: u32,
 }
@@ -38,6 +40,7 @@ impl Variant {
             home: Home::Buffer,
             store: self.store,
             bias: self.bias,
+            units: self.units,
             tile_rows: self.tile_rows,
             subgroups: false,
         }
@@ -51,7 +54,7 @@ impl Variant {
     }
 
     /// Loop iterations of one invocation over `units` units of 64: Mesa 22.3.6 ends all loops after 65,535.
-    pub fn iterations(self, units: u32) -> u32 {
-        units.div_ceil(SEGMENTS)
+    pub fn iterations(self) -> u32 {
+        self.units.div_ceil(SEGMENTS)
     }
 }

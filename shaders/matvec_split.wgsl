@@ -6,7 +6,6 @@ struct Params {
     x_pitch: u32,    // vec4s a row of x
     y_pitch: u32,    // floats a row of y
     y_column: u32,   // first column of y to write
-    num_units: u32,  // units of 64 along K
     num_groups: u32, // groups of 32 columns
 }
 
@@ -24,13 +23,13 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let segment = thread >> 5u;
     let group = workgroup.x;
     let row0 = workgroup.y * TM;
-    let segment_units = (params.num_units + SEGMENTS - 1u) / SEGMENTS;
-    let first = min(segment * segment_units, params.num_units);
-    let end = min(first + segment_units, params.num_units);
+    let segment_units = (UNITS + SEGMENTS - 1u) / SEGMENTS;
+    let first = min(segment * segment_units, UNITS);
+    let end = min(first + segment_units, UNITS);
     var sums: array<f32, TM>;
 
     for (var unit = first; unit < end; unit++) {
-        let line = group * params.num_units + unit;
+        let line = group * UNITS + unit;
         var scales = vec2<u32>(0u);
         if (HAS_SCALE) {
             scales = weight_scale(line, column);

@@ -37,6 +37,18 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// The buffer from byte `offset` on, a multiple of 256, as a binding.
+    pub fn binding_from(&self, offset: u64) -> wgpu::BindingResource<'_> {
+        wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer: &self.wgpu, offset, size: None })
+    }
+
+    /// Bytes in it.
+    pub fn bytes(&self) -> u64 {
+        self.wgpu.size()
+    }
+}
+
 impl Resource {
     /// The whole resource as a binding.
     pub fn binding(&self) -> wgpu::BindingResource<'_> {

@@ -32,25 +32,35 @@ impl Kernel {
         }
     }
 
-    fn iterations(self, units: u32) -> u32 {
+    fn iterations(self) -> u32 {
         match self {
-            Self::Lanes(v) => v.iterations(units),
-            Self::Split(v) => v.iterations(units),
-            Self::Tiled(v) => v.iterations(units),
+            Self::Lanes(v) => v.iterations(),
+            Self::Split(v) => v.iterations(),
+            Self::Tiled(v) => v.iterations(),
+        }
+    }
+
+    /// The kernel for this length of K.
+    fn for_k(self, k: u32) -> Self {
+        let units = k.div_ceil(UNIT);
+        match self {
+            Self::Lanes(v) => Self::Lanes(matmul_lanes::Variant { units, ..v }),
+            Self::Split(v) => Self::Split(matvec_split::Variant { units, ..v }),
+            Self::Tiled(v) => Self::Tiled(matmul_tiled::Variant { units, ..v }),
         }
     }
 }
 
 fn lanes(format: WeightFormat, home: Home, store: Store, tile_rows: u32, subgroups: bool) -> Kernel {
-    Kernel::Lanes(matmul_lanes::Variant { format, home, store, bias: false, tile_rows, subgroups })
+    Kernel::Lanes(matmul_lanes::Variant { format, units: 1, home, store, bias: false, tile_rows, subgroups })
 }
 
 fn split(format: WeightFormat, store: Store, tile_rows: u32) -> Kernel {
-    Kernel::Split(matvec_split::Variant { format, store, bias: false, tile_rows })
+    Kernel::Split(matvec_split::Variant { format, units: 1, store, bias: false, tile_rows })
 }
 
 fn tiled(format: WeightFormat, store: Store, tile_rows: u32) -> Kernel {
-    Kernel::Tiled(matmul_tiled::Variant { format, store, bias: false, tile_rows })
+    Kernel::Tiled(matmul_tiled::Variant { format, units: 1, store, bias: false, tile_rows })
 }
 
 fn biased(kernel: Kernel) -> Kernel {
@@ -124,6 +134,7 @@ impl Case {
 
     /// Runs `kernel` into columns of a wider y and returns y, `[rows][width]`; what lies beside is checked here.
     fn run(&self, bench: &mut Bench, kernel: Kernel) -> (Vec<f32>, usize) {
+        let kernel = kernel.for_k(self.k);
         let (program, _, store, bias, tile_rows) = kernel.parts();
         let padded_n = self.shape.groups * GROUP_COLUMNS;
         let width = if store == Store::Silu { padded_n / 2 } else { padded_n } as usize;
@@ -132,7 +143,6 @@ impl Case {
             x_pitch: self.shape.units * UNIT / 4,
             y_pitch: pitch as u32,
             y_column: margin as u32,
-            num_units: self.shape.units,
             num_groups: self.shape.groups,
         };
         let rows = self.rows.next_multiple_of(tile_rows) as usize;
@@ -193,7 +203,7 @@ fn bias_of(column: u32) -> f32 {
 }
 
 fn check(bench: &mut Bench, kernel: Kernel, rows: u32, n: u32, k: u32) {
-    let (program, format, ..) = kernel.parts();
+    let (program, format, ..) = kernel.for_k(k).parts();
     let case = Case::new(format, rows, n, k);
     let (got, width) = case.run(bench, kernel);
     check_close(&format!("{} {rows}x{n}x{k}", program.name), &got, &case.expected(kernel, width));
@@ -202,7 +212,7 @@ fn check(bench: &mut Bench, kernel: Kernel, rows: u32, n: u32, k: u32) {
 /// Columns at the edges of a group and of a workgroup, K at the edges of a unit; few products are large.
 const SHAPES: [(u32, u32); 7] = [(1, 64), (31, 96), (32, 32), (33, 576), (65, 64), (130, 32), (64, 1536)];
 
-/// Every shape with as many rows as `tile_rows` makes interesting: one pipeline.
+/// Every shape with as many rows as `tile_rows` makes interesting: one pipeline a length of K.
 fn sweep(bench: &mut Bench, kernel: Kernel) {
     let (_, format, _, _, tile) = kernel.parts();
     let rows = [1, tile - tile / 2, tile, tile + 1, 2 * tile, tile, 1];
@@ -318,9 +328,8 @@ fn loops_stay_below_the_drivers_limit() {
         tiled(format, Store::Set, 32),
     ];
     // Ten times the widest layer that is known, 53,248 in Llama 3.1 405B.
-    let units = 10 * 53_248 / UNIT;
-    for kernel in kernels {
-        assert!(kernel.iterations(units) < 60_000, "{kernel:?}: {}", kernel.iterations(units));
+    for kernel in kernels.map(|kernel| kernel.for_k(10 * 53_248)) {
+        assert!(kernel.iterations() < 60_000, "{kernel:?}: {}", kernel.iterations());
     }
     let mut bench = Bench::new();
     check(&mut bench, kernels[0], 1, 32, 10 * 53_248);
