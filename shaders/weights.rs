@@ -126,7 +126,7 @@ impl WeightFormat {
     }
 
     /// Splits a stored block into its 16-byte texels and its scale bytes (2 or 4, as stored).
-    fn split_block<'a>(self, block: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    fn split_block(self, block: &[u8]) -> (&[u8], &[u8]) {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => (block, &[]),
             Self::Q8_0 | Self::Q4_0 => (&block[2..], &block[..2]),

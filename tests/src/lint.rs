@@ -37,9 +37,12 @@ pub fn findings(module: &Module, info: &ModuleInfo) -> BTreeSet<String> {
 struct Lint<'a> {
     module: &'a Module,
     findings: RefCell<BTreeSet<String>>,
-    /// Whether a function's result diverges, by function, divergence of its arguments and of its call.
-    returns: RefCell<HashMap<(Handle<Function>, Vec<bool>, bool), bool>>,
+    /// Whether a call's result diverges.
+    returns: RefCell<HashMap<Call, bool>>,
 }
+
+/// A function, whether each of its arguments diverges, and whether some threads do not call it.
+type Call = (Handle<Function>, Vec<bool>, bool);
 
 /// How a block may be left by some threads and not by others.
 #[derive(Clone, Copy, Default)]

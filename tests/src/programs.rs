@@ -7,22 +7,25 @@ use firstlight_shaders::{
     Home, Program, WeightFormat, matmul, matmul_lanes, matmul_tiled, matvec_split, sample,
 };
 
+/// Names of members and where they lie.
+pub type Members = &'static [(&'static str, u32)];
+
 /// A program, with what the Rust side believes of the structs that it reads.
 pub struct Subject {
     /// The program.
     pub program: Program,
     /// Struct name in WGSL, members and offsets in Rust, size in Rust.
-    pub structs: Vec<(&'static str, &'static [(&'static str, u32)], usize)>,
+    pub structs: Vec<(&'static str, Members, usize)>,
 }
 
 impl Subject {
     /// A program whose only struct is its uniform, `Params`.
-    pub fn new<P>(program: Program, params: &'static [(&'static str, u32)]) -> Self {
+    pub fn new<P>(program: Program, params: Members) -> Self {
         Self { program, structs: vec![("Params", params, size_of::<P>())] }
     }
 
     /// Adds another struct.
-    pub fn and<T>(mut self, name: &'static str, members: &'static [(&'static str, u32)]) -> Self {
+    pub fn and<T>(mut self, name: &'static str, members: Members) -> Self {
         self.structs.push((name, members, size_of::<T>()));
         self
     }
@@ -45,8 +48,8 @@ pub fn all_programs() -> Vec<Program> {
 
 fn matrix_kernels() -> Vec<Subject> {
     let mut programs = Vec::new();
-    // Even and odd numbers of units along K differ in nothing but a constant.
-    let units = 9;
+    // A constant like any other: one value, with segments that are full, short and empty.
+    let units = 11;
     for format in WeightFormat::ALL {
         for store in Store::ALL {
             // A bias snippet does not know the tile, nor a tile the bias: one tile has both.
@@ -54,14 +57,14 @@ fn matrix_kernels() -> Vec<Subject> {
                 for home in [Home::Buffer, Home::Texture] {
                     for subgroups in [false, true] {
                         let lanes =
-                            matmul_lanes::Variant { format, home, store, bias, units, tile_rows, subgroups };
+                            matmul_lanes::Variant { format, units, home, store, bias, tile_rows, subgroups };
                         programs.push(lanes.program());
                     }
                 }
-                programs.push(matvec_split::Variant { format, store, bias, units, tile_rows }.program());
+                programs.push(matvec_split::Variant { format, units, store, bias, tile_rows }.program());
             }
             for (tile_rows, bias) in [(32, true), (32, false), (64, false)] {
-                programs.push(matmul_tiled::Variant { format, store, bias, units, tile_rows }.program());
+                programs.push(matmul_tiled::Variant { format, units, store, bias, tile_rows }.program());
             }
         }
     }

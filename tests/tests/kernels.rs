@@ -5,6 +5,7 @@ mod sample;
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache, Probe};
 use firstlight_shaders::Program;
+use firstlight_tests::TestRng;
 use firstlight_tests::gpu::{block_on, open};
 
 /// A device and its pipelines: one a test.
@@ -34,25 +35,13 @@ impl Bench {
     }
 }
 
-/// xorshift64: the same numbers on every machine.
-struct Random(u64);
+/// Between -1 and 1.
+fn float(rng: &mut TestRng) -> f32 {
+    (rng.next_u64() >> 40) as f32 / 8_388_608.0 - 1.0
+}
 
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Between -1 and 1.
-    fn float(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / 8_388_608.0 - 1.0
-    }
-
-    fn floats(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.float()).collect()
-    }
+fn floats(rng: &mut TestRng, count: usize) -> Vec<f32> {
+    (0..count).map(|_| float(rng)).collect()
 }
 
 /// What an output holds before a kernel runs: a NaN that no arithmetic makes.

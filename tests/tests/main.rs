@@ -3,7 +3,7 @@
 mod cli;
 mod engine;
 mod golden;
-//KERN mod kernels;
+mod kernels;
 mod model_files;
 mod shaders;
 mod simulation;

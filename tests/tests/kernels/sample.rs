@@ -2,7 +2,9 @@
 
 use firstlight_shaders::sample::{self, Choice, MAX_VOCAB, Params, Row};
 
-use super::{Bench, Random};
+use firstlight_tests::TestRng;
+
+use super::{Bench, float};
 
 /// The tokens of `rows[i]` under `choices[i]`, all in one dispatch, rows `pitch` apart.
 fn run(bench: &mut Bench, rows: &[Vec<f32>], choices: &[Choice], pitch: usize) -> Vec<u32> {
@@ -16,7 +18,7 @@ fn run(bench: &mut Bench, rows: &[Vec<f32>], choices: &[Choice], pitch: usize) -
     let choices: Vec<Row> = choices.iter().map(Row::from).collect();
     let poison = vec![0xffu8; 4 * (rows.len() + 1)];
     let written = bench.run(
-        sample::program().unwrap(),
+        sample::program().expect("it composes"),
         &[
             bytemuck::bytes_of(&params),
             bytemuck::cast_slice(&logits),
@@ -62,9 +64,12 @@ fn choices() -> Vec<Choice> {
 
 /// Logits as language models have them: a few stand out.
 fn logits(vocab: usize, seed: u64) -> Vec<f32> {
-    let mut random = Random(seed | 1);
+    let mut random = TestRng::new(seed);
     (0..vocab)
-        .map(|_| random.float() * 4.0 + if random.bits() % 50 == 0 { 9.0 * random.float() } else { 0.0 })
+        .map(|_| {
+            float(&mut random) * 4.0
+                + if random.next_u64().is_multiple_of(50) { 9.0 * float(&mut random) } else { 0.0 }
+        })
         .collect()
 }
 
