@@ -1,1 +1,33 @@
-fn main() {}
+//! The command `firstlight`: reads the command line, runs one command, and turns its failure into an exit code.
+
+use std::process::ExitCode;
+
+use firstlight::cli::{self, Command, Parsed};
+use firstlight::failure::Failure;
+use firstlight::{doctor, library};
+
+fn main() -> ExitCode {
+    let outcome = cli::parse(std::env::args_os()).and_then(|parsed| match parsed {
+        Parsed::Text(text) => {
+            print!("{text}");
+            Ok(())
+        }
+        Parsed::Command(cli) => run(cli.command),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("firstlight: {failure}");
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(_) | Command::Chat(_) => Err(Failure::failed("the engine is not linked in yet")),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Models(args) => library::list(&args),
+        Command::Pull(args) => library::pull(&args),
+    }
+}
