@@ -1,1 +1,340 @@
-//! The engine.
+//! The engine: requests and instants in, events and timelines out. One step is a pass, one await, and its application.
+//!
+//! It never loops, sleeps or polls: a driver in the host calls [`Engine::step`] while there is work.
+//! Invariant: every submitted request ends in exactly one [`RequestEvent::Finished`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::clock::{Clock, Nanos};
+use crate::request::{FinishReason, RejectReason, Request, RequestId, SampledToken};
+use crate::runner::{ModelRunner, RunnerError, RunnerOutput};
+use crate::sched::{Batch, Scheduler, SchedulerConfig, SchedulerOutput};
+use crate::text::{Detokenizer, Tokenizer};
+use crate::timeline::{
+    ClockLabel, EngineLabels, ModelLabel, RequestLabels, RequestTimeline, StepRecord, TimelineBroken,
+};
+
+/// How an engine is set up.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The limits; see [`SchedulerConfig::validate`].
+    pub scheduler: SchedulerConfig,
+    /// Tokens that end an answer, unless the request ignores them.
+    pub eos_tokens: Vec<u32>,
+    /// The model artifact, for timelines.
+    pub model: ModelLabel,
+    /// Hash of the configuration, for timelines; may be empty.
+    pub engine_config: String,
+}
+
+/// What happened to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RequestEvent {
+    /// A token was sampled.
+    Token {
+        /// Whose.
+        id: RequestId,
+        /// The token.
+        token: SampledToken,
+        /// Text that is certain by now; may be empty, may belong to earlier tokens. Never part of a stop string.
+        text: String,
+    },
+    /// The request ended; nothing follows.
+    Finished {
+        /// Whose.
+        id: RequestId,
+        /// Why.
+        reason: FinishReason,
+        /// Why it was refused, where it was.
+        detail: Option<RejectReason>,
+        /// Text that had been held back.
+        text: String,
+        /// Its timeline; the host adds its own stamps and seals it.
+        timeline: Box<RequestTimeline>,
+    },
+}
+
+/// What a step gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepOutput {
+    /// In order; also those of `submit` and `abort` since the last step.
+    pub events: Vec<RequestEvent>,
+    /// What the step held; `None` if there was nothing to compute.
+    pub step: Option<StepRecord>,
+}
+
+/// The device failed. The running requests have ended `Failed`: their events are here and must be routed like any
+/// others. The queue is kept; the host hands a new runner to [`Engine::replace_runner`] and goes on.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct StepFailed {
+    /// What the runner said.
+    pub error: RunnerError,
+    /// The events that are still owed, and the step that failed.
+    pub output: StepOutput,
+}
+
+/// Gauges and counters at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounters {
+    /// Sequences in the batch.
+    pub running: usize,
+    /// Sequences in inbox and queue.
+    pub waiting: usize,
+    /// KV blocks without an owner.
+    pub blocks_free: usize,
+    /// KV blocks in the pool.
+    pub blocks_total: usize,
+    /// Evictions so far.
+    pub preemptions_total: u64,
+    /// Steps executed, failed ones included.
+    pub steps_total: u64,
+    /// Timelines that broke a rule.
+    pub timelines_broken_total: u64,
+}
+
+/// The engine. See the module.
+pub struct Engine<R: ModelRunner, C: Clock> {
+    runner: R,
+    clock: C,
+    scheduler: Scheduler,
+    eos_tokens: Vec<u32>,
+    labels: Arc<EngineLabels>,
+    tokenizer: Option<Arc<Tokenizer>>,
+    detokenizers: HashMap<RequestId, Detokenizer>,
+    /// Not yet handed out. A step that is dropped at its await loses none.
+    events: Vec<RequestEvent>,
+    steps_total: u64,
+    timelines_broken_total: u64,
+    last_broken: Option<TimelineBroken>,
+}
+
+impl<R: ModelRunner, C: Clock> Engine<R, C> {
+    /// An engine that is ready now. Without a tokenizer the text of all events is empty.
+    ///
+    /// # Panics
+    /// If the scheduler's configuration is not valid; hosts call [`SchedulerConfig::validate`] first.
+    pub fn new(runner: R, clock: C, config: EngineConfig, tokenizer: Option<Arc<Tokenizer>>) -> Self {
+        let labels = EngineLabels {
+            model: config.model,
+            engine_config: config.engine_config,
+            clock: ClockLabel::of(&clock),
+            ready_at: Some(clock.now()),
+        };
+        Self {
+            runner,
+            clock,
+            scheduler: Scheduler::new(config.scheduler),
+            eos_tokens: config.eos_tokens,
+            labels: Arc::new(labels),
+            tokenizer,
+            detokenizers: HashMap::new(),
+            events: Vec::new(),
+            steps_total: 0,
+            timelines_broken_total: 0,
+            last_broken: None,
+        }
+    }
+
+    /// Takes a request that has no names outside. See [`Self::submit_labelled`].
+    pub fn submit(&mut self, request: Request) {
+        self.submit_labelled(request, RequestLabels::default());
+    }
+
+    /// Takes a request. One that cannot run is answered with a `Finished` event, reason `Rejected`, in the next output.
+    /// Its id must be new to this engine.
+    pub fn submit_labelled(&mut self, request: Request, labels: RequestLabels) {
+        let id = request.id;
+        let prompt_len = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
+        let timeline =
+            RequestTimeline::created(id, labels, Arc::clone(&self.labels), &request.stamps, prompt_len);
+        let detokenizer =
+            self.tokenizer.as_ref().map(|t| Detokenizer::new(Arc::clone(t), &request.params.stop));
+        match self.scheduler.add(request, timeline, self.clock.now()) {
+            Ok(()) => self.detokenizers.extend(detokenizer.map(|d| (id, d))),
+            Err(timeline) => self.finished(timeline),
+        }
+    }
+
+    /// Ends a request wherever it is; its blocks and its slot are free at once. Says whether it was still here.
+    pub fn abort(&mut self, id: RequestId, reason: FinishReason) -> bool {
+        let ended = self.scheduler.finish(id, reason, self.clock.now());
+        let was_here = ended.is_some();
+        ended.into_iter().for_each(|timeline| self.finished(timeline));
+        was_here
+    }
+
+    /// Whether a step has anything to compute or to tell.
+    pub fn has_work(&self) -> bool {
+        self.scheduler.has_work() || !self.events.is_empty()
+    }
+
+    /// One step: decide, execute, apply. An `Err` still carries every event.
+    pub async fn step(&mut self) -> Result<StepOutput, Box<StepFailed>> {
+        let schedule_at = self.clock.now();
+        let mut pass = self.scheduler.schedule(schedule_at);
+        for timeline in std::mem::take(&mut pass.finished) {
+            self.finished(timeline);
+        }
+        if pass.scheduled.is_empty() {
+            return Ok(self.output(None));
+        }
+        let batch = self.scheduler.batch(&pass);
+        let mut record = self.record(&pass, schedule_at);
+        record.submit_at = self.clock.now();
+        let result = self.runner.execute(&batch).await;
+        let now = self.clock.now();
+        record.done_at = now;
+        self.steps_total += 1;
+        match result.and_then(|output| self.plausible(&batch, output)) {
+            Ok(output) => {
+                record.gpu_ns = output.gpu_ns;
+                self.apply(&pass, output.tokens, now);
+                Ok(self.output(Some(record)))
+            }
+            Err(error) => {
+                for timeline in self.scheduler.fail_running(now) {
+                    self.finished(timeline);
+                }
+                Err(Box::new(StepFailed { error, output: self.output(Some(record)) }))
+            }
+        }
+    }
+
+    /// A device that answers nonsense has failed: its tokens must not reach a table that they index.
+    fn plausible(&self, batch: &Batch, output: RunnerOutput) -> Result<RunnerOutput, RunnerError> {
+        let (rows, tokens) = (batch.sample_rows.len(), output.tokens.len());
+        if rows != tokens {
+            return Err(RunnerError::Internal(format!("it gave {tokens} tokens for {rows} sample rows")));
+        }
+        let vocab_size = self.scheduler.config().vocab_size;
+        match output.tokens.iter().find(|sampled| sampled.token >= vocab_size) {
+            Some(SampledToken { token, .. }) => Err(RunnerError::Internal(format!(
+                "it sampled token {token}, outside the vocabulary of {vocab_size}"
+            ))),
+            None => Ok(output),
+        }
+    }
+
+    fn apply(&mut self, pass: &SchedulerOutput, tokens: Vec<SampledToken>, now: Nanos) {
+        let ids: Vec<u32> = tokens.iter().map(|sampled| sampled.token).collect();
+        let owners = self.scheduler.apply(pass, &ids, now);
+        for (id, token) in owners.into_iter().zip(tokens) {
+            let (text, end) = self.read_token(id, token.token);
+            self.events.push(RequestEvent::Token { id, token, text });
+            if let Some(timeline) = end.and_then(|reason| self.scheduler.finish(id, reason, now)) {
+                self.finished(timeline);
+            }
+        }
+    }
+
+    /// The text that a new token makes certain, and whether the answer ends with it.
+    fn read_token(&mut self, id: RequestId, token: u32) -> (String, Option<FinishReason>) {
+        let Some(sequence) = self.scheduler.running(id) else { return (String::new(), None) };
+        if self.eos_tokens.contains(&token) && !sequence.params().ignore_eos {
+            return (String::new(), Some(FinishReason::Stop));
+        }
+        let is_full = sequence.num_generated() >= sequence.params().max_tokens as usize
+            || sequence.tokens().len() >= self.scheduler.config().max_model_len as usize;
+        let mut text = String::new();
+        if let Some(detokenizer) = self.detokenizers.get_mut(&id) {
+            let piece = detokenizer.push(token);
+            text = piece.text;
+            if piece.stopped {
+                return (text, Some(FinishReason::StopString));
+            }
+        }
+        (text, is_full.then_some(FinishReason::Length))
+    }
+
+    /// The one place that makes a `Finished` event.
+    fn finished(&mut self, timeline: Box<RequestTimeline>) {
+        if let Err(broken) = timeline.check() {
+            self.timelines_broken_total += 1;
+            self.last_broken = Some(broken);
+        }
+        let id = timeline.id();
+        let reason = timeline.finish_reason().unwrap_or(FinishReason::Failed);
+        let detail = timeline.finish_detail().cloned();
+        let held_back = self.detokenizers.remove(&id).map(|mut detokenizer| detokenizer.finish());
+        // What follows a stop string is not part of the answer.
+        let text = held_back.filter(|_| reason != FinishReason::StopString).unwrap_or_default();
+        self.events.push(RequestEvent::Finished { id, reason, detail, text, timeline });
+    }
+
+    fn output(&mut self, step: Option<StepRecord>) -> StepOutput {
+        StepOutput { events: std::mem::take(&mut self.events), step }
+    }
+
+    fn record(&self, pass: &SchedulerOutput, schedule_at: Nanos) -> StepRecord {
+        let decodes = pass.scheduled.iter().filter(|one| one.is_decode);
+        let prefills = pass.scheduled.iter().filter(|one| !one.is_decode);
+        let counters = self.counters();
+        StepRecord {
+            id: pass.step,
+            schedule_at,
+            submit_at: schedule_at,
+            done_at: schedule_at,
+            gpu_ns: None,
+            decode_rows: decodes.count() as u32,
+            prefill: prefills.map(|one| (one.id, one.num_tokens)).collect(),
+            running: counters.running as u32,
+            waiting: counters.waiting as u32,
+            obstacle: pass.obstacle,
+            blocks_used: (counters.blocks_total - counters.blocks_free) as u32,
+            blocks_total: counters.blocks_total as u32,
+            preempted: pass.preempted.clone(),
+        }
+    }
+
+    /// Gauges and counters.
+    pub fn counters(&self) -> EngineCounters {
+        let pool = self.scheduler.pool();
+        EngineCounters {
+            running: self.scheduler.num_running(),
+            waiting: self.scheduler.num_waiting(),
+            blocks_free: pool.num_free(),
+            blocks_total: pool.num_blocks(),
+            preemptions_total: self.scheduler.num_preemptions(),
+            steps_total: self.steps_total,
+            timelines_broken_total: self.timelines_broken_total,
+        }
+    }
+
+    /// The last timeline that broke a rule: a defect to be reported.
+    pub fn last_broken(&self) -> Option<&TimelineBroken> {
+        self.last_broken.as_ref()
+    }
+
+    /// What the timelines of this engine have in common, for requests that a host refuses before they get here.
+    pub fn labels(&self) -> &Arc<EngineLabels> {
+        &self.labels
+    }
+
+    /// The scheduler, to look at.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// The runner, to look at.
+    pub fn runner(&self) -> &R {
+        &self.runner
+    }
+
+    /// The runner, between steps.
+    pub fn runner_mut(&mut self) -> &mut R {
+        &mut self.runner
+    }
+
+    /// A new runner after the device was lost; the old one comes back. No running request survives a failure, so the
+    /// new runner's KV cache may hold anything.
+    pub fn replace_runner(&mut self, runner: R) -> R {
+        std::mem::replace(&mut self.runner, runner)
+    }
+}

@@ -1,1 +1,576 @@
-//! Timelines.
+//! The timeline of one request: the edges of its state machine, stamped, and the parts its latency comes apart into.
+//!
+//! It decides nothing and reads no clock: [`RequestTimeline::advance`] is the one door, and `now` is an argument.
+//! Invariant: the parts of a request that ended sum to its latency by `==`, or [`RequestTimeline::check`] says which
+//! rule broke. A duration is never clamped to hide a negative part: an instant that goes back is recorded as broken.
+
+mod check;
+mod json;
+mod parts;
+mod step;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::clock::{Clock, Nanos};
+use crate::request::{FinishReason, HostStamps, RejectReason, RequestId};
+
+pub use check::{TimelineBroken, TimelineRule};
+pub use parts::{DecodeParts, EngineParts, InboxParts, Parts, Preparation, RunParts, Transport, WaitCauses};
+pub use step::{Obstacle, StepRecord};
+
+/// Instants stay below this, so that a JSON reader with doubles keeps every nanosecond.
+pub const NANOS_LIMIT: Nanos = 1 << 53;
+
+/// What the timelines of one engine have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineLabels {
+    /// The model that answers.
+    pub model: ModelLabel,
+    /// Hash of the engine's configuration.
+    pub engine_config: String,
+    /// The clock's origin and step.
+    pub clock: ClockLabel,
+    /// When the engine could first run a step; time in the inbox before it is `model_load`.
+    pub ready_at: Option<Nanos>,
+}
+
+/// Which model artifact answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ModelLabel {
+    /// What it is called.
+    pub name: String,
+    /// Of the file, in hexadecimal, where it is known.
+    pub sha256: Option<String>,
+    /// How most of its weights are stored.
+    pub quantisation: String,
+}
+
+/// The clock that made the stamps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClockLabel {
+    /// Unix time of instant 0, in milliseconds; no sum uses it.
+    pub origin_unix_ms: u64,
+    /// The smallest step the clock shows.
+    pub resolution_ns: u64,
+}
+
+impl ClockLabel {
+    /// The label of `clock`.
+    pub fn of(clock: &impl Clock) -> Self {
+        Self { origin_unix_ms: clock.origin_unix_ms(), resolution_ns: clock.resolution_ns() }
+    }
+}
+
+/// What a host calls one request. Empty where the host has no such name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestLabels {
+    /// Response id and `#index` of the choice; `r<number>` where empty.
+    pub id: String,
+    /// Shared by the choices of one call.
+    pub request_id: String,
+    /// W3C trace id.
+    pub trace_id: Option<String>,
+    /// The path or command it came by.
+    pub route: String,
+}
+
+/// One edge of a request's state machine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Edge {
+    /// Whole at the edge of the host.
+    Received,
+    /// Authorisation, quota, parameters checked.
+    Checked,
+    /// Model or replica chosen.
+    Routed,
+    /// A preparation worker took it up.
+    Preparing,
+    /// Chat template rendered.
+    Templated,
+    /// The prompt is token ids.
+    Tokenised,
+    /// Put on the inbox.
+    Created,
+    /// A scheduling pass saw it for the first time.
+    Queued,
+    /// Waiting to running; `cached` tokens need no computation.
+    Admitted {
+        /// Tokens whose K and V were found in the pool.
+        cached: u32,
+    },
+    /// A pass gave a running request this many tokens; 0 is a stall.
+    Chunk {
+        /// Tokens of this step.
+        tokens: u32,
+    },
+    /// The step is done: so many tokens have K and V now.
+    Computed {
+        /// Tokens of this step.
+        tokens: u32,
+    },
+    /// A sampled token is on the CPU.
+    Token {
+        /// The step that made it.
+        step: u64,
+    },
+    /// Running to waiting; what was computed is lost.
+    Preempted,
+    /// The end, from anywhere.
+    Finished {
+        /// Why.
+        reason: FinishReason,
+        /// Why it was refused, where it was.
+        detail: Option<RejectReason>,
+    },
+    /// The first printable text exists.
+    FirstText,
+    /// The first chunk with content was handed on.
+    FirstWrite,
+    /// The last chunk was handed on.
+    LastWrite,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// With the host, before `created`.
+    Host,
+    /// Handed in, not yet seen by a pass.
+    Inbox,
+    /// Seen, not admitted, or evicted.
+    Waiting,
+    /// Holds KV blocks and takes part in steps.
+    Running,
+    /// Ended.
+    Done,
+}
+
+/// One stay in one place, half-open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Residency {
+    /// Where.
+    pub place: Place,
+    /// From this instant.
+    pub from: Nanos,
+    /// To this instant; equal to `from` while the stay is open.
+    pub to: Nanos,
+}
+
+/// One admission and what it computed until the first token, or until the position before an eviction was reached again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PrefillAttempt {
+    /// Admitted.
+    pub from: Nanos,
+    /// First token, position reached again, eviction or end.
+    pub to: Nanos,
+    /// Tokens found in the pool.
+    pub cached: u32,
+    /// Tokens computed.
+    pub computed: u32,
+    #[serde(skip)]
+    open: bool,
+}
+
+/// Tokens of one request, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TokenCounts {
+    /// In the prompt.
+    pub prompt: u32,
+    /// Found in the pool at the last admission.
+    pub cached: u32,
+    /// Rows computed in all steps, those of evicted residencies included.
+    pub computed: u64,
+    /// Sampled.
+    pub generated: u32,
+    /// Sampled after the client had gone, and shown to nobody.
+    pub after_disconnect: u32,
+}
+
+/// The stamps; `None` if never reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// received, checked, routed, preparing, templated, tokenised, created: always a prefix of these.
+    pub host: [Option<Nanos>; 7],
+    /// First seen by a pass.
+    pub queued: Option<Nanos>,
+    /// First sampled token on the CPU.
+    pub first_token: Option<Nanos>,
+    /// First printable text.
+    pub first_text: Option<Nanos>,
+    /// First chunk with content handed on.
+    pub first_write: Option<Nanos>,
+    /// Last chunk handed on.
+    pub last_write: Option<Nanos>,
+    /// The end.
+    pub finished: Option<Nanos>,
+}
+
+impl Stamps {
+    /// The request is whole at the edge.
+    pub fn received(&self) -> Option<Nanos> {
+        self.host[0]
+    }
+    /// Put on the inbox.
+    pub fn created(&self) -> Option<Nanos> {
+        self.host[6]
+    }
+    /// Where the parts are cut: the first token, or the end where there is none.
+    pub fn cut(&self) -> Option<Nanos> {
+        self.first_token.or(self.finished)
+    }
+}
+
+/// The timeline of one request. See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestTimeline {
+    id: RequestId,
+    labels: RequestLabels,
+    engine: Arc<EngineLabels>,
+    place: Place,
+    stamps: Stamps,
+    residency: Vec<Residency>,
+    /// Index into `residency` of the stay that held the first token: instants alone cannot tell on a coarse clock.
+    first_token_residency_idx: Option<usize>,
+    /// The instant of the last engine edge; none may come before it.
+    last_at: Nanos,
+    slice: Slice,
+    queue_wait: WaitCauses,
+    requeue: WaitCauses,
+    lost_prefill: Nanos,
+    prefill: RunParts,
+    decode: DecodeParts,
+    attempts: Vec<PrefillAttempt>,
+    tokens: TokenCounts,
+    /// Tokens with K and V in this residency, and how many there were before a decode-time eviction.
+    position: u64,
+    recover_to: u64,
+    preemptions: u32,
+    token_at: Vec<Nanos>,
+    token_step: Vec<u64>,
+    finish: Option<(FinishReason, Option<RejectReason>)>,
+    broken: Option<TimelineBroken>,
+    sealed: bool,
+}
+
+/// The open slice of a running request: from the last pass on, billed to what that pass gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Slice {
+    from: Nanos,
+    given: bool,
+}
+
+impl RequestTimeline {
+    /// A timeline without stamps, for a host that stamps edge by edge (a request may be refused in preparation).
+    pub fn new(id: RequestId, labels: RequestLabels, engine: Arc<EngineLabels>) -> Self {
+        Self {
+            id,
+            labels,
+            engine,
+            place: Place::Host,
+            stamps: Stamps::default(),
+            residency: Vec::new(),
+            first_token_residency_idx: None,
+            last_at: 0,
+            slice: Slice::default(),
+            queue_wait: WaitCauses::default(),
+            requeue: WaitCauses::default(),
+            lost_prefill: 0,
+            prefill: RunParts::default(),
+            decode: DecodeParts::default(),
+            attempts: Vec::new(),
+            tokens: TokenCounts::default(),
+            position: 0,
+            recover_to: 0,
+            preemptions: 0,
+            token_at: Vec::new(),
+            token_step: Vec::new(),
+            finish: None,
+            broken: None,
+            sealed: false,
+        }
+    }
+
+    /// A timeline with all of a host's stamps, up to `created`.
+    pub fn created(
+        id: RequestId,
+        labels: RequestLabels,
+        engine: Arc<EngineLabels>,
+        stamps: &HostStamps,
+        prompt_len: u32,
+    ) -> Self {
+        let mut timeline = Self::new(id, labels, engine);
+        timeline.advance(Edge::Received, stamps.received);
+        timeline.advance(Edge::Checked, stamps.checked);
+        timeline.advance(Edge::Routed, stamps.routed);
+        timeline.advance(Edge::Preparing, stamps.preparing);
+        timeline.advance(Edge::Templated, stamps.templated);
+        timeline.advance(Edge::Tokenised, stamps.tokenised);
+        timeline.advance(Edge::Created, stamps.created);
+        timeline.tokens.prompt = prompt_len;
+        timeline
+    }
+
+    /// Takes `edge` at `now`. An edge that the state machine does not have, or an instant that goes back, is recorded
+    /// and comes out of [`Self::check`]; nothing panics here.
+    pub fn advance(&mut self, edge: Edge, now: Nanos) {
+        if now >= NANOS_LIMIT {
+            self.break_rule(TimelineRule::BelowLimit, now, NANOS_LIMIT);
+            return;
+        }
+        if !self.permits(&edge) {
+            let place = self.place;
+            self.break_with(TimelineRule::LegalEdge, format!("{edge:?} at {now} from {place:?}"));
+            return;
+        }
+        match edge {
+            Edge::FirstText => self.stamps.first_text = Some(now),
+            Edge::FirstWrite => self.stamps.first_write = Some(now),
+            Edge::LastWrite => self.stamps.last_write = Some(now),
+            edge => {
+                if now < self.last_at {
+                    self.break_rule(TimelineRule::Monotonic, now, self.last_at);
+                    return;
+                }
+                self.last_at = now;
+                self.take(edge, now);
+            }
+        }
+    }
+
+    /// The state machine: which edge leaves which place.
+    fn permits(&self, edge: &Edge) -> bool {
+        let stamped = self.stamps.host.iter().flatten().count();
+        match edge {
+            Edge::Queued => self.place == Place::Inbox,
+            Edge::Admitted { .. } => self.place == Place::Waiting,
+            Edge::Chunk { .. } | Edge::Computed { .. } | Edge::Token { .. } | Edge::Preempted => {
+                self.place == Place::Running
+            }
+            Edge::Finished { .. } => self.place != Place::Done && stamped > 0,
+            Edge::FirstText => {
+                !self.sealed && self.stamps.first_token.is_some() && self.stamps.first_text.is_none()
+            }
+            Edge::FirstWrite => {
+                !self.sealed && self.stamps.first_text.is_some() && self.stamps.first_write.is_none()
+            }
+            Edge::LastWrite => !self.sealed && self.stamps.last_write.is_none(),
+            host => self.place == Place::Host && host_index(host) == Some(stamped),
+        }
+    }
+
+    fn take(&mut self, edge: Edge, now: Nanos) {
+        match edge {
+            Edge::Queued => {
+                self.stamps.queued = Some(now);
+                self.enter(Place::Waiting, now);
+            }
+            Edge::Admitted { cached } => {
+                self.enter(Place::Running, now);
+                self.slice = Slice { from: now, given: false };
+                self.position = u64::from(cached);
+                self.tokens.cached = cached;
+                self.attempts.push(PrefillAttempt { from: now, to: now, cached, computed: 0, open: true });
+            }
+            Edge::Chunk { tokens } => {
+                self.settle(now);
+                self.slice.given = tokens > 0;
+            }
+            Edge::Computed { tokens } => self.computed(tokens, now),
+            Edge::Token { step } => self.token(step, now),
+            Edge::Preempted => {
+                self.settle(now);
+                self.close_attempt(now);
+                self.preemptions += 1;
+                if self.stamps.first_token.is_none() {
+                    self.lost_prefill += self.prefill.total();
+                    self.prefill = RunParts::default();
+                } else {
+                    self.recover_to = self.recover_to.max(self.position);
+                }
+                self.position = 0;
+                self.enter(Place::Waiting, now);
+            }
+            Edge::Finished { reason, detail } => {
+                if self.place == Place::Running {
+                    self.settle(now);
+                    self.close_attempt(now);
+                }
+                self.enter(Place::Done, now);
+                self.stamps.finished = Some(now);
+                self.finish = Some((reason, detail));
+            }
+            host => {
+                if let Some(idx) = host_index(&host) {
+                    self.stamps.host[idx] = Some(now);
+                }
+                if host == Edge::Created {
+                    self.enter(Place::Inbox, now);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, place: Place, now: Nanos) {
+        if let Some(open) = self.residency.last_mut() {
+            open.to = now;
+        }
+        if place != Place::Done {
+            self.residency.push(Residency { place, from: now, to: now });
+        }
+        self.place = place;
+    }
+
+    /// Bills the open slice of a running request.
+    fn settle(&mut self, now: Nanos) {
+        let elapsed = now - self.slice.from;
+        self.slice.from = now;
+        let given = self.slice.given;
+        if self.stamps.first_token.is_none() {
+            self.prefill.bill(given, elapsed);
+        } else if self.position < self.recover_to {
+            self.decode.recompute += elapsed;
+        } else if given {
+            self.decode.compute += elapsed;
+        } else {
+            self.decode.stall += elapsed;
+        }
+    }
+
+    fn computed(&mut self, tokens: u32, now: Nanos) {
+        self.tokens.computed += u64::from(tokens);
+        if let Some(attempt) = self.attempts.last_mut().filter(|a| a.open) {
+            attempt.computed += tokens;
+        }
+        if self.position < self.recover_to {
+            // The slice that reaches the old position again still belongs to recompute.
+            self.settle(now);
+            self.position += u64::from(tokens);
+            if self.position >= self.recover_to {
+                self.close_attempt(now);
+            }
+        } else {
+            self.position += u64::from(tokens);
+        }
+    }
+
+    fn token(&mut self, step: u64, now: Nanos) {
+        if self.stamps.first_token.is_none() {
+            self.settle(now);
+            self.close_attempt(now);
+            self.stamps.first_token = Some(now);
+            self.first_token_residency_idx = Some(self.residency.len() - 1);
+        }
+        self.tokens.generated += 1;
+        self.token_at.push(now);
+        self.token_step.push(step);
+    }
+
+    fn close_attempt(&mut self, now: Nanos) {
+        if let Some(attempt) = self.attempts.last_mut().filter(|a| a.open) {
+            attempt.to = now;
+            attempt.open = false;
+        }
+    }
+
+    /// The time of the stay in the queue that is about to end, by cause. Called once per stay, just before it ends.
+    pub(crate) fn bill_wait(&mut self, waited: WaitCauses) {
+        if self.stamps.first_token.is_some() {
+            self.decode.requeue += waited.total();
+        } else if self.preemptions == 0 {
+            self.queue_wait.add(waited);
+        } else {
+            self.requeue.add(waited);
+        }
+    }
+
+    /// The host: the first printable text exists.
+    pub fn first_text(&mut self, at: Nanos) {
+        self.advance(Edge::FirstText, at);
+    }
+
+    /// The host: the first chunk with content was handed on. After [`Self::first_text`].
+    pub fn first_write(&mut self, at: Nanos) {
+        self.advance(Edge::FirstWrite, at);
+    }
+
+    /// The host: the last chunk was handed on.
+    pub fn last_write(&mut self, at: Nanos) {
+        self.advance(Edge::LastWrite, at);
+    }
+
+    /// No more stamps; checks the whole. Only sealed timelines enter reports.
+    pub fn seal(&mut self) -> Result<(), TimelineBroken> {
+        self.sealed = true;
+        self.check()
+    }
+
+    /// The request's number in the engine.
+    pub fn id(&self) -> RequestId {
+        self.id
+    }
+    /// What the host calls it.
+    pub fn labels(&self) -> &RequestLabels {
+        &self.labels
+    }
+    /// The stamps.
+    pub fn stamps(&self) -> &Stamps {
+        &self.stamps
+    }
+    /// The stays, from `created` to `finished` without a gap.
+    pub fn residency(&self) -> &[Residency] {
+        &self.residency
+    }
+    /// Where the request is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+    /// Tokens, counted.
+    pub fn tokens(&self) -> &TokenCounts {
+        &self.tokens
+    }
+    /// One entry an admission.
+    pub fn attempts(&self) -> &[PrefillAttempt] {
+        &self.attempts
+    }
+    /// Evictions.
+    pub fn preemptions(&self) -> u32 {
+        self.preemptions
+    }
+    /// When each sampled token was on the CPU.
+    pub fn token_at(&self) -> &[Nanos] {
+        &self.token_at
+    }
+    /// The step that made each token.
+    pub fn token_step(&self) -> &[u64] {
+        &self.token_step
+    }
+    /// Why it ended; `None` while it lives.
+    pub fn finish_reason(&self) -> Option<FinishReason> {
+        self.finish.as_ref().map(|(reason, _)| *reason)
+    }
+    /// Why it was refused.
+    pub fn finish_detail(&self) -> Option<&RejectReason> {
+        self.finish.as_ref().and_then(|(_, detail)| detail.as_ref())
+    }
+    /// Whether the host has sealed it.
+    pub fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+}
+
+/// Which of the seven host stamps an edge writes.
+fn host_index(edge: &Edge) -> Option<usize> {
+    match edge {
+        Edge::Received => Some(0),
+        Edge::Checked => Some(1),
+        Edge::Routed => Some(2),
+        Edge::Preparing => Some(3),
+        Edge::Templated => Some(4),
+        Edge::Tokenised => Some(5),
+        Edge::Created => Some(6),
+        _ => None,
+    }
+}

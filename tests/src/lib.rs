@@ -1,1 +1,3 @@
 //! Shared fixtures of the test suite.
+
+pub mod scripted;

@@ -1,7 +1,10 @@
 //! Models: files, hyper-parameters, weights, and the forward pass of the Llama family.
 
 mod config;
+mod gguf;
+mod gguf_parser;
 mod source;
 
 pub use config::{Activation, ModelConfig, RopeLayout, RopeScaling};
-pub use source::{TensorInfo, TensorRole, TensorType, WeightSource};
+pub use gguf::{GgufFile, GgufValue};
+pub use source::{MemorySource, TensorInfo, TensorRole, TensorType, WeightSource};

@@ -4,6 +4,16 @@ use std::future::Future;
 
 use crate::error::LoadError;
 
+/// The file breaks its own format.
+pub(super) fn malformed(name: &str, reason: impl Into<String>) -> LoadError {
+    LoadError::Malformed { name: name.to_owned(), reason: reason.into() }
+}
+
+/// The file is well formed, and this engine does not run it.
+pub(super) fn unsupported(name: &str, reason: impl Into<String>) -> LoadError {
+    LoadError::Unsupported { name: name.to_owned(), reason: reason.into() }
+}
+
 /// Ranged reads. A host implements it; the engine never opens anything.
 pub trait WeightSource {
     /// What to call it in an error.
@@ -16,6 +26,54 @@ pub trait WeightSource {
     }
     /// Exactly `len` bytes from `offset`; the caller has checked both against [`WeightSource::len`].
     fn read(&self, offset: u64, len: usize) -> impl Future<Output = Result<Vec<u8>, LoadError>>;
+}
+
+/// Reads `len` bytes from `offset` after checking that they exist, and checks that the host gave exactly those.
+pub(super) async fn read_range<S: WeightSource>(
+    source: &S,
+    offset: u64,
+    len: usize,
+) -> Result<Vec<u8>, LoadError> {
+    let name = source.name();
+    if offset.checked_add(len as u64).is_none_or(|end| end > source.len()) {
+        let reason = format!("{len} bytes from {offset} were asked for, and it has {}", source.len());
+        return Err(malformed(&name, reason));
+    }
+    let bytes = source.read(offset, len).await?;
+    if bytes.len() != len {
+        let reason = format!("{len} bytes from {offset} were asked for, and {} came", bytes.len());
+        return Err(LoadError::Read { name, reason });
+    }
+    Ok(bytes)
+}
+
+/// A file that is already in memory: tests, and hosts that were handed one whole.
+#[derive(Clone, Debug)]
+pub struct MemorySource {
+    /// What to call it in an error.
+    pub name: String,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+impl WeightSource for MemorySource {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, LoadError> {
+        let start = usize::try_from(offset).ok();
+        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
+        let bytes = range.and_then(|range| self.bytes.get(range));
+        bytes.map(<[u8]>::to_vec).ok_or_else(|| LoadError::Read {
+            name: self.name.clone(),
+            reason: format!("bytes {offset} + {len} lie beyond its {}", self.bytes.len()),
+        })
+    }
 }
 
 /// How a tensor's elements are stored. Blocks are of 32 elements (ggml's).

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::{SchedulerConfig, Sequence};
 use crate::request::SamplingParams;
 
 /// A page of `block_size` token slots in the KV cache.
@@ -44,6 +45,37 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The next `num_tokens` uncomputed tokens of each sequence, whose block tables reach that far.
+    pub(super) fn build<'a>(
+        sequences: impl Iterator<Item = (&'a Sequence, u32)>,
+        config: &SchedulerConfig,
+    ) -> Self {
+        let mut batch = Self { query_start: vec![0], ..Self::default() };
+        for (sequence, num_tokens) in sequences {
+            batch.push(sequence, num_tokens as usize, config.block_size as usize);
+        }
+        batch
+    }
+
+    fn push(&mut self, sequence: &Sequence, num_tokens: usize, block_size: usize) {
+        let from = sequence.num_computed_tokens();
+        let to = from + num_tokens;
+        let table = sequence.block_table();
+        for position in from..to {
+            let block = table[position / block_size].0 as usize;
+            self.token_ids.push(sequence.tokens()[position]);
+            self.positions.push(position as u32);
+            self.slot_mapping.push((block * block_size + position % block_size) as u32);
+        }
+        let num_rows = self.num_rows() as u32;
+        self.query_start.push(num_rows);
+        self.seq_lens.push(to as u32);
+        self.block_tables.push(table.to_vec());
+        if to == sequence.tokens().len() {
+            self.sample_rows.push(sequence.sample_row(num_rows - 1));
+        }
+    }
+
     /// Tokens in this pass.
     pub fn num_rows(&self) -> usize {
         self.token_ids.len()

@@ -1,7 +1,17 @@
 //! Deciding what runs in a step: sequences, KV blocks, the scheduler, and the batch it hands to a runner.
 //!
 //! Never names wgpu, is never `async`, never reads a clock: `now` is an argument.
+//! Invariant: a sequence is in exactly one of inbox, waiting and running, because each of them owns its sequences.
 
 mod batch;
+mod block_pool;
+mod config;
+mod scheduler;
+mod sequence;
+mod wait_ledger;
 
 pub use batch::{Batch, BlockId, SampleRow};
+pub use block_pool::BlockPool;
+pub use config::SchedulerConfig;
+pub use scheduler::{Scheduled, Scheduler, SchedulerOutput};
+pub use sequence::{Sequence, SequenceState};

@@ -1,0 +1,63 @@
+//! The limits a scheduler works within. All of them are fixed at start.
+//!
+//! It reads no flags: a host fills it in. Invariant: a validated configuration has room for one token.
+
+use crate::request::RejectReason;
+
+/// The limits of one scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerConfig {
+    /// Sequences in a batch at most (`--slots`).
+    pub max_num_seqs: u32,
+    /// Prompt and decode tokens of one step at most (`--batch-tokens`).
+    pub max_batch_tokens: u32,
+    /// Token slots of a KV block.
+    pub block_size: u32,
+    /// KV blocks in the pool.
+    pub num_blocks: u32,
+    /// Prompt and answer together at most, in tokens.
+    pub max_model_len: u32,
+    /// Requests in inbox and queue at most; one more is answered with `Busy`.
+    pub max_waiting: u32,
+    /// Token ids are below it.
+    pub vocab_size: u32,
+}
+
+impl SchedulerConfig {
+    /// Refuses limits that leave no room for a token, naming the flag.
+    pub fn validate(&self) -> Result<(), RejectReason> {
+        let limits = [
+            ("slots", self.max_num_seqs, 1),
+            ("batch-tokens", self.max_batch_tokens, 1),
+            ("block-size", self.block_size, 1),
+            ("kv-blocks", self.num_blocks, 1),
+            ("max-model-len", self.max_model_len, 2),
+            ("max-waiting", self.max_waiting, 1),
+            ("vocab_size", self.vocab_size, 1),
+        ];
+        for (name, value, least) in limits {
+            if value < least {
+                let range = if least == 1 { "at least 1" } else { "at least 2" };
+                return Err(RejectReason::InvalidParameter { name, value: value.to_string(), range });
+            }
+        }
+        if self.num_blocks.checked_mul(self.block_size).is_none() {
+            return Err(RejectReason::InvalidParameter {
+                name: "kv-blocks",
+                value: self.num_blocks.to_string(),
+                range: "small enough that kv-blocks times block-size is below 2^32",
+            });
+        }
+        Ok(())
+    }
+
+    /// Sequences that may run together: a row each must fit into one step, so that a prefill always gets at least one.
+    pub fn max_running(&self) -> usize {
+        self.max_num_seqs.min(self.max_batch_tokens) as usize
+    }
+
+    /// Blocks that hold `tokens` tokens.
+    pub fn blocks_for(&self, tokens: usize) -> usize {
+        tokens.div_ceil(self.block_size as usize)
+    }
+}

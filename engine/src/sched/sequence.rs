@@ -1,0 +1,170 @@
+//! The scheduler's state for one request: its tokens, its KV blocks, and where it is.
+//!
+//! It decides nothing. Invariant: [`Sequence::transition`] is the only way from one state to the next and the only writer
+//! of engine stamps; an illegal move is a defect of ours and panics.
+
+use std::sync::Arc;
+
+use super::wait_ledger::{Stay, WaitLedger};
+use super::{BlockId, SampleRow};
+use crate::clock::Nanos;
+use crate::request::{Request, RequestId, SamplingParams};
+use crate::timeline::{Edge, RequestTimeline};
+
+/// Where a sequence is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceState {
+    /// Handed in, not yet seen by a pass.
+    Inbox,
+    /// In the queue.
+    Waiting,
+    /// Holds KV blocks and takes part in steps.
+    Running,
+    /// Ended.
+    Finished,
+}
+
+/// One request while it lives. `num_computed_tokens` against the number of tokens is all there is to prefill and decode:
+/// a sequence is scheduled for some of the difference, and samples when the difference closes.
+#[derive(Debug)]
+pub struct Sequence {
+    id: RequestId,
+    params: Arc<SamplingParams>,
+    prompt_len: usize,
+    /// Prompt and generated tokens.
+    tokens: Vec<u32>,
+    /// Leading tokens that have K and V.
+    num_computed: usize,
+    block_table: Vec<BlockId>,
+    state: SequenceState,
+    stay: Stay,
+    timeline: Box<RequestTimeline>,
+}
+
+impl Sequence {
+    /// A sequence in the inbox. `timeline` has its host stamps.
+    pub(crate) fn new(request: Request, timeline: RequestTimeline) -> Self {
+        Self {
+            id: request.id,
+            params: Arc::new(request.params),
+            prompt_len: request.prompt.len(),
+            tokens: request.prompt,
+            num_computed: 0,
+            block_table: Vec::new(),
+            state: SequenceState::Inbox,
+            stay: Stay::default(),
+            timeline: Box::new(timeline),
+        }
+    }
+
+    /// The one door: moves the sequence along `edge` at `now` and stamps its timeline.
+    pub(super) fn transition(&mut self, edge: Edge, now: Nanos) {
+        use SequenceState::{Finished, Inbox, Running, Waiting};
+        let next = match (&edge, self.state) {
+            (Edge::Queued, Inbox) => Waiting,
+            (Edge::Admitted { .. }, Waiting) => Running,
+            (Edge::Chunk { .. } | Edge::Computed { .. } | Edge::Token { .. }, Running) => Running,
+            (Edge::Preempted, Running) => Waiting,
+            (Edge::Finished { .. }, Inbox | Waiting | Running) => Finished,
+            (edge, state) => panic!("sequence {} has no edge {edge:?} from {state:?}", self.id),
+        };
+        if matches!(next, Waiting | Finished) {
+            assert!(self.block_table.is_empty(), "sequence {} leaves the batch with its blocks", self.id);
+            self.num_computed = 0;
+        }
+        if let Edge::Computed { tokens } = edge {
+            self.num_computed += tokens as usize;
+            assert!(self.num_computed <= self.tokens.len(), "sequence {} is ahead of its tokens", self.id);
+        }
+        self.state = next;
+        self.timeline.advance(edge, now);
+    }
+
+    /// Takes a sampled token; the difference is 1 again.
+    pub(super) fn push_token(&mut self, token: u32, step: u64, now: Nanos) {
+        assert!(self.num_uncomputed() == 0, "sequence {} samples before its difference closes", self.id);
+        self.tokens.push(token);
+        self.transition(Edge::Token { step }, now);
+    }
+
+    /// A stay in the queue begins.
+    pub(super) fn begin_wait(&mut self, ledger: &WaitLedger, now: Nanos) {
+        self.stay = Stay::begin(ledger, now);
+    }
+
+    /// Whether it is the first in the queue, which decides who is billed for missing blocks.
+    pub(super) fn set_first(&mut self, is_first: bool, ledger: &WaitLedger, now: Nanos) {
+        self.stay.set_first(is_first, ledger, now);
+    }
+
+    /// The stay in the queue ends.
+    pub(super) fn end_wait(&mut self, ledger: &WaitLedger, now: Nanos) {
+        let waited = self.stay.end(ledger, now);
+        self.timeline.bill_wait(waited);
+    }
+
+    pub(super) fn push_block(&mut self, block: BlockId) {
+        self.block_table.push(block);
+    }
+
+    pub(super) fn take_blocks(&mut self) -> Vec<BlockId> {
+        std::mem::take(&mut self.block_table)
+    }
+
+    pub(super) fn into_timeline(self) -> Box<RequestTimeline> {
+        self.timeline
+    }
+
+    /// What to sample once the difference has closed; `row` is the batch row of the last token.
+    pub(super) fn sample_row(&self, row: u32) -> SampleRow {
+        let history = if self.params.needs_history() { self.tokens.clone() } else { Vec::new() };
+        SampleRow {
+            row,
+            params: Arc::clone(&self.params),
+            position: self.tokens.len() as u32,
+            history,
+            prompt_len: self.prompt_len as u32,
+        }
+    }
+
+    /// The request's name.
+    pub fn id(&self) -> RequestId {
+        self.id
+    }
+    /// How to answer.
+    pub fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+    /// Tokens of the prompt.
+    pub fn prompt_len(&self) -> usize {
+        self.prompt_len
+    }
+    /// Prompt and generated tokens.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+    /// Tokens sampled so far.
+    pub fn num_generated(&self) -> usize {
+        self.tokens.len() - self.prompt_len
+    }
+    /// Leading tokens that have K and V.
+    pub fn num_computed_tokens(&self) -> usize {
+        self.num_computed
+    }
+    /// The difference.
+    pub fn num_uncomputed(&self) -> usize {
+        self.tokens.len() - self.num_computed
+    }
+    /// Its KV blocks, in position order.
+    pub fn block_table(&self) -> &[BlockId] {
+        &self.block_table
+    }
+    /// Where it is.
+    pub fn state(&self) -> SequenceState {
+        self.state
+    }
+    /// Its timeline so far.
+    pub fn timeline(&self) -> &RequestTimeline {
+        &self.timeline
+    }
+}

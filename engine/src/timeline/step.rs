@@ -1,0 +1,55 @@
+//! What one step held, so that a slow gap between two tokens can be blamed on what shared the step.
+//!
+//! Plain data, written once by the engine. Invariant: `schedule_at <= submit_at <= done_at`.
+
+use serde::Serialize;
+
+use crate::clock::Nanos;
+use crate::request::RequestId;
+
+/// Where admission stopped in a pass that left someone waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Obstacle {
+    /// The batch is full.
+    Slots,
+    /// The step's tokens are spent.
+    Budget,
+    /// Too few free KV blocks for the first in the queue.
+    Blocks,
+    /// The device is being rebuilt.
+    Paused,
+}
+
+/// One step of the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StepRecord {
+    /// Counts from 0 in one engine.
+    pub id: u64,
+    /// The pass's `now`.
+    pub schedule_at: Nanos,
+    /// The batch was handed to the runner.
+    pub submit_at: Nanos,
+    /// Its tokens were on the CPU, or the runner failed.
+    pub done_at: Nanos,
+    /// The pass on the GPU's own clock, where the adapter has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_ns: Option<u64>,
+    /// Rows that continue an answer.
+    pub decode_rows: u32,
+    /// Prompt (or recomputed) tokens by request.
+    pub prefill: Vec<(RequestId, u32)>,
+    /// Requests in the batch after the pass.
+    pub running: u32,
+    /// Requests that the pass left waiting.
+    pub waiting: u32,
+    /// Where admission stopped; absent where nobody waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<Obstacle>,
+    /// KV blocks in use during the step.
+    pub blocks_used: u32,
+    /// KV blocks in the pool.
+    pub blocks_total: u32,
+    /// Requests that the pass evicted.
+    pub preempted: Vec<RequestId>,
+}
