@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::cli::{AdapterArgs, DoctorArgs};
 use crate::failure::Failure;
+use crate::terminal::{write_json, write_line};
 
 /// What one adapter says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,18 +81,13 @@ impl std::fmt::Display for AdapterReport {
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let found = select(adapters(), &args.adapter)?;
     if args.output.json {
-        let text = serde_json::to_string(&found).map_err(|error| Failure::failed(error.to_string()))?;
-        println!("{text}");
-    } else {
-        found.iter().for_each(|adapter| println!("{adapter}"));
-        let only_cpu = found.iter().all(|adapter| adapter.kind == "Cpu");
-        if only_cpu {
-            println!(
-                "only a software adapter is here; a GPU's driver would be used as soon as it is installed"
-            );
-        }
+        return write_json(&found);
     }
-    Ok(())
+    found.iter().try_for_each(|adapter| write_line(&adapter.to_string()))?;
+    match found.iter().all(|adapter| adapter.kind == "Cpu") {
+        true => write_line("only a software adapter is here; a GPU's driver would be used as soon as it is installed"),
+        false => Ok(()),
+    }
 }
 
 fn select(found: Vec<AdapterReport>, args: &AdapterArgs) -> Result<Vec<AdapterReport>, Failure> {

@@ -10,15 +10,20 @@ use std::task::{Context, Poll, Waker};
 ///
 /// A device that is lost resolves its pending callbacks with an error, so the future ends in that case too.
 pub fn block_on_gpu<F: Future>(device: &wgpu::Device, future: F) -> F::Output {
-    block_on(future, || match device.poll(wgpu::PollType::wait_indefinitely()) {
+    block_on(future, || drive(device))
+}
+
+/// Waits until the work submitted to `device` is done, and lets its callbacks run.
+pub fn drive(device: &wgpu::Device) {
+    match device.poll(wgpu::PollType::wait_indefinitely()) {
         Ok(_) => {}
         // The wait itself failed: the next poll of the future sees why. Giving way keeps the loop from burning a core.
         Err(_) => std::thread::yield_now(),
-    })
+    }
 }
 
 /// Runs `future` to its end, calling `drive` whenever it waits.
-fn block_on<F: Future>(future: F, mut drive: impl FnMut()) -> F::Output {
+pub fn block_on<F: Future>(future: F, mut drive: impl FnMut()) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {

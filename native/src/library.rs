@@ -8,6 +8,7 @@ use crate::cache::{Cache, process_environment};
 use crate::cli::{OutputArgs, PullArgs};
 use crate::failure::Failure;
 use crate::models::{self, DEFAULT_MODEL, ModelFiles, ModelName};
+use crate::terminal::{write_json, write_line};
 use crate::{hub, wheel};
 
 /// Runs `firstlight models`.
@@ -18,11 +19,9 @@ pub fn list(args: &OutputArgs) -> Result<(), Failure> {
     let cache = Cache::locate(&process_environment)?;
     let entries = models::list(&cache, &process_environment)?;
     if args.json {
-        println!("{}", to_json(&entries)?);
-    } else {
-        entries.iter().for_each(|entry| println!("{entry}"));
+        return write_json(&entries);
     }
-    Ok(())
+    entries.iter().try_for_each(|entry| write_line(&entry.to_string()))
 }
 
 /// Runs `firstlight pull`.
@@ -33,10 +32,9 @@ pub fn pull(args: &PullArgs) -> Result<(), Failure> {
     let cache = Cache::locate(&process_environment)?;
     let path = if args.cached { cached(&args.name, &cache)? } else { bring(&args.name, &cache)? };
     match args.output.json {
-        true => println!("{}", to_json(&serde_json::json!({ "name": args.name, "path": path }))?),
-        false => println!("{}", path.display()),
+        true => write_json(&serde_json::json!({ "name": args.name, "path": path })),
+        false => write_line(&path.display().to_string()),
     }
-    Ok(())
 }
 
 fn cached(name: &str, cache: &Cache) -> Result<PathBuf, Failure> {
@@ -57,8 +55,4 @@ fn bring(name: &str, cache: &Cache) -> Result<PathBuf, Failure> {
         }
         ModelName::Hub(name) => hub::pull(&name, cache, &process_environment),
     }
-}
-
-fn to_json(value: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::failed(format!("the result is no JSON: {error}")))
 }

@@ -4,14 +4,11 @@ use std::process::ExitCode;
 
 use firstlight::cli::{self, Command, Parsed};
 use firstlight::failure::Failure;
-use firstlight::{doctor, library};
+use firstlight::{chat, doctor, library, terminal};
 
 fn main() -> ExitCode {
     let outcome = cli::parse(std::env::args_os()).and_then(|parsed| match parsed {
-        Parsed::Text(text) => {
-            print!("{text}");
-            Ok(())
-        }
+        Parsed::Text(text) => terminal::write(&text),
         Parsed::Command(cli) => run(cli.command),
     });
     match outcome {
@@ -25,7 +22,8 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run(_) | Command::Chat(_) => Err(Failure::failed("the engine is not linked in yet")),
+        Command::Run(args) => firstlight::run::run(&args),
+        Command::Chat(args) => chat::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Models(args) => library::list(&args),
         Command::Pull(args) => library::pull(&args),

@@ -1,0 +1,168 @@
+//! One thread's engine with its text front end: prompts in, events out. The driver of the command line.
+//!
+//! It owns the engine; nothing is shared. Invariant: every prompt it is given ends in exactly one `Finished` event,
+//! those that are refused in preparation included.
+
+use firstlight_engine::clock::Clock;
+use firstlight_engine::engine::{Engine, RequestEvent, StepFailed};
+use firstlight_engine::request::{
+    FinishReason, HostStamps, RejectReason, Request, RequestId, SamplingParams,
+};
+use firstlight_engine::runner::{ModelRunner, RunnerError};
+use firstlight_engine::text::{Preparer, PrepareOptions, PromptInput};
+use firstlight_engine::timeline::{Edge, RequestLabels, RequestTimeline};
+
+use crate::clock::InstantClock;
+use crate::executor::block_on;
+
+/// One prompt and how to answer it.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What the user sent.
+    pub input: PromptInput,
+    /// How to answer.
+    pub params: SamplingParams,
+    /// Special tokens in the user's text are read as such.
+    pub parse_special: bool,
+    /// The command it came by.
+    pub route: &'static str,
+}
+
+/// What one step gave.
+#[derive(Debug, Default)]
+pub struct Stepped {
+    /// In order.
+    pub events: Vec<RequestEvent>,
+    /// The device failed; the running requests have ended, and their events are among these.
+    pub failure: Option<RunnerError>,
+}
+
+/// The engine of one thread.
+pub struct Session<R: ModelRunner> {
+    engine: Engine<R, InstantClock>,
+    preparer: Preparer,
+    clock: InstantClock,
+    /// Drives the device while a step waits for it.
+    drive: Box<dyn FnMut()>,
+    refused: Vec<RequestEvent>,
+    next_id: u64,
+}
+
+impl<R: ModelRunner> Session<R> {
+    /// A session over an engine that runs on `clock`.
+    pub fn new(
+        engine: Engine<R, InstantClock>,
+        preparer: Preparer,
+        clock: InstantClock,
+        drive: impl FnMut() + 'static,
+    ) -> Self {
+        Self { engine, preparer, clock, drive: Box::new(drive), refused: Vec::new(), next_id: 0 }
+    }
+
+    /// The session's clock.
+    pub fn clock(&self) -> InstantClock {
+        self.clock
+    }
+
+    /// Whether answers come as text.
+    pub fn has_tokenizer(&self) -> bool {
+        self.preparer.tokenizer().is_some()
+    }
+
+    /// Prepares a prompt and hands it to the engine. A refusal comes out of the next [`Self::step`].
+    pub fn ask(&mut self, ask: Ask) -> RequestId {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        let labels = self.labels(id, ask.route);
+        let received = self.clock.now();
+        // One process, one model, nobody to authorise: these boundaries do not apply.
+        let mut stamps = HostStamps { received, checked: received, routed: received, ..Default::default() };
+        let options = PrepareOptions {
+            parse_special: ask.parse_special,
+            now_unix_seconds: self.unix_seconds(received),
+        };
+        match self.preparer.prepare(ask.input, &options, &self.clock, &mut stamps) {
+            Ok(prepared) => {
+                stamps.created = self.clock.now();
+                let request = Request { id, prompt: prepared.prompt, params: ask.params, stamps };
+                self.engine.submit_labelled(request, labels);
+            }
+            Err(reason) => {
+                let event = self.refusal(id, labels, &stamps, reason);
+                self.refused.push(event);
+            }
+        }
+        id
+    }
+
+    fn labels(&self, id: RequestId, route: &str) -> RequestLabels {
+        let request_id = format!("{route}-{:x}-{}", self.clock.origin_unix_ms(), id.0);
+        RequestLabels { id: format!("{request_id}#0"), request_id, trace_id: None, route: route.to_owned() }
+    }
+
+    fn unix_seconds(&self, now: u64) -> u64 {
+        (self.clock.origin_unix_ms() + now / 1_000_000) / 1000
+    }
+
+    /// The end of a request that never reached the engine, with the stamps that it did reach.
+    fn refusal(
+        &self,
+        id: RequestId,
+        labels: RequestLabels,
+        stamps: &HostStamps,
+        reason: RejectReason,
+    ) -> RequestEvent {
+        let mut timeline = Box::new(RequestTimeline::new(id, labels, self.engine.labels().clone()));
+        timeline.advance(Edge::Received, stamps.received);
+        timeline.advance(Edge::Checked, stamps.checked);
+        timeline.advance(Edge::Routed, stamps.routed);
+        let reached = [
+            (Edge::Preparing, stamps.preparing),
+            (Edge::Templated, stamps.templated),
+            (Edge::Tokenised, stamps.tokenised),
+        ];
+        // The clock's origin lies before any request, so a zero is a stamp that was never made.
+        for (edge, at) in reached.into_iter().take_while(|(_, at)| *at > 0) {
+            timeline.advance(edge, at);
+        }
+        let finished =
+            Edge::Finished { reason: FinishReason::Rejected, detail: Some(reason.clone()) };
+        timeline.advance(finished, self.clock.now());
+        RequestEvent::Finished {
+            id,
+            reason: FinishReason::Rejected,
+            detail: Some(reason),
+            text: String::new(),
+            timeline,
+        }
+    }
+
+    /// Stops an answer; its `Finished` comes out of the next [`Self::step`].
+    pub fn abort(&mut self, id: RequestId, reason: FinishReason) {
+        self.engine.abort(id, reason);
+    }
+
+    /// Whether a step has anything to compute or to tell.
+    pub fn has_work(&self) -> bool {
+        !self.refused.is_empty() || self.engine.has_work()
+    }
+
+    /// One step of the engine, to its end.
+    pub fn step(&mut self) -> Stepped {
+        let mut events = std::mem::take(&mut self.refused);
+        if !self.engine.has_work() {
+            return Stepped { events, failure: None };
+        }
+        match block_on(self.engine.step(), &mut self.drive) {
+            Ok(output) => {
+                events.extend(output.events);
+                Stepped { events, failure: None }
+            }
+            Err(failed) => {
+                let StepFailed { error, output } = *failed;
+                events.extend(output.events);
+                Stepped { events, failure: Some(error) }
+            }
+        }
+    }
+}
