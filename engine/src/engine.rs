@@ -174,7 +174,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     pub async fn step(&mut self) -> Result<StepOutput, Box<StepFailed>> {
         let schedule_at = self.clock.now();
         let mut pass = self.scheduler.schedule(schedule_at);
-        for timeline in std::mem::take(&mut pass.finished) {
+        if let Some(timeline) = pass.outgrown.take() {
             self.finished(timeline);
         }
         if pass.scheduled.is_empty() {

@@ -5,223 +5,29 @@
 //! rule broke. A duration is never clamped to hide a negative part: an instant that goes back is recorded as broken.
 
 mod check;
+mod edge;
 mod json;
+mod labels;
 mod parts;
+mod stamps;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use crate::clock::{Clock, Nanos};
+use crate::clock::Nanos;
 use crate::request::{FinishReason, HostStamps, RejectReason, RequestId};
 
 pub use check::{TimelineBroken, TimelineRule};
+pub use edge::{Edge, Place};
+pub use labels::{ClockLabel, EngineLabels, ModelLabel, RequestLabels};
 pub use parts::{DecodeParts, EngineParts, InboxParts, Parts, Preparation, RunParts, Transport, WaitCauses};
+pub use stamps::{PrefillAttempt, Residency, Stamps, TokenCounts};
 pub use step::{Obstacle, StepRecord};
 
 /// Instants stay below this, so that a JSON reader with doubles keeps every nanosecond.
 pub const NANOS_LIMIT: Nanos = 1 << 53;
-
-/// What the timelines of one engine have in common.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EngineLabels {
-    /// The model that answers.
-    pub model: ModelLabel,
-    /// Hash of the engine's configuration.
-    pub engine_config: String,
-    /// The clock's origin and step.
-    pub clock: ClockLabel,
-    /// When the engine could first run a step; time in the inbox before it is `model_load`.
-    pub ready_at: Option<Nanos>,
-}
-
-/// Which model artifact answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ModelLabel {
-    /// What it is called.
-    pub name: String,
-    /// Of the file, in hexadecimal, where it is known.
-    pub sha256: Option<String>,
-    /// How most of its weights are stored.
-    pub quantisation: String,
-}
-
-/// The clock that made the stamps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ClockLabel {
-    /// Unix time of instant 0, in milliseconds; no sum uses it.
-    pub origin_unix_ms: u64,
-    /// The smallest step the clock shows.
-    pub resolution_ns: u64,
-}
-
-impl ClockLabel {
-    /// The label of `clock`.
-    pub fn of(clock: &impl Clock) -> Self {
-        Self { origin_unix_ms: clock.origin_unix_ms(), resolution_ns: clock.resolution_ns() }
-    }
-}
-
-/// What a host calls one request. Empty where the host has no such name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestLabels {
-    /// Response id and `#index` of the choice; `r<number>` where empty.
-    pub id: String,
-    /// Shared by the choices of one call.
-    pub request_id: String,
-    /// W3C trace id.
-    pub trace_id: Option<String>,
-    /// The path or command it came by.
-    pub route: String,
-}
-
-/// One edge of a request's state machine.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Edge {
-    /// Whole at the edge of the host.
-    Received,
-    /// Authorisation, quota, parameters checked.
-    Checked,
-    /// Model or replica chosen.
-    Routed,
-    /// A preparation worker took it up.
-    Preparing,
-    /// Chat template rendered.
-    Templated,
-    /// The prompt is token ids.
-    Tokenised,
-    /// Put on the inbox.
-    Created,
-    /// A scheduling pass saw it for the first time.
-    Queued,
-    /// Waiting to running; `cached` tokens need no computation.
-    Admitted {
-        /// Tokens whose K and V were found in the pool.
-        cached: u32,
-    },
-    /// A pass gave a running request this many tokens; 0 is a stall.
-    Chunk {
-        /// Tokens of this step.
-        tokens: u32,
-    },
-    /// The step is done: so many tokens have K and V now.
-    Computed {
-        /// Tokens of this step.
-        tokens: u32,
-    },
-    /// A sampled token is on the CPU.
-    Token {
-        /// The step that made it.
-        step: u64,
-    },
-    /// Running to waiting; what was computed is lost.
-    Preempted,
-    /// The end, from anywhere.
-    Finished {
-        /// Why.
-        reason: FinishReason,
-        /// Why it was refused, where it was.
-        detail: Option<RejectReason>,
-    },
-    /// The first printable text exists.
-    FirstText,
-    /// The first chunk with content was handed on.
-    FirstWrite,
-    /// The last chunk was handed on.
-    LastWrite,
-}
-
-/// Where a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// With the host, before `created`.
-    Host,
-    /// Handed in, not yet seen by a pass.
-    Inbox,
-    /// Seen, not admitted, or evicted.
-    Waiting,
-    /// Holds KV blocks and takes part in steps.
-    Running,
-    /// Ended.
-    Done,
-}
-
-/// One stay in one place, half-open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Residency {
-    /// Where.
-    pub place: Place,
-    /// From this instant.
-    pub from: Nanos,
-    /// To this instant; equal to `from` while the stay is open.
-    pub to: Nanos,
-}
-
-/// One admission and what it computed until the first token, or until the position before an eviction was reached again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct PrefillAttempt {
-    /// Admitted.
-    pub from: Nanos,
-    /// First token, position reached again, eviction or end.
-    pub to: Nanos,
-    /// Tokens found in the pool.
-    pub cached: u32,
-    /// Tokens computed.
-    pub computed: u32,
-    #[serde(skip)]
-    open: bool,
-}
-
-/// Tokens of one request, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TokenCounts {
-    /// In the prompt.
-    pub prompt: u32,
-    /// Found in the pool at the last admission.
-    pub cached: u32,
-    /// Rows computed in all steps, those of evicted residencies included.
-    pub computed: u64,
-    /// Sampled.
-    pub generated: u32,
-    /// Sampled after the client had gone, and shown to nobody.
-    pub after_disconnect: u32,
-}
-
-/// The stamps; `None` if never reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamps {
-    /// received, checked, routed, preparing, templated, tokenised, created: always a prefix of these.
-    pub host: [Option<Nanos>; 7],
-    /// First seen by a pass.
-    pub queued: Option<Nanos>,
-    /// First sampled token on the CPU.
-    pub first_token: Option<Nanos>,
-    /// First printable text.
-    pub first_text: Option<Nanos>,
-    /// First chunk with content handed on.
-    pub first_write: Option<Nanos>,
-    /// Last chunk handed on.
-    pub last_write: Option<Nanos>,
-    /// The end.
-    pub finished: Option<Nanos>,
-}
-
-impl Stamps {
-    /// The request is whole at the edge.
-    pub fn received(&self) -> Option<Nanos> {
-        self.host[0]
-    }
-    /// Put on the inbox.
-    pub fn created(&self) -> Option<Nanos> {
-        self.host[6]
-    }
-    /// Where the parts are cut: the first token, or the end where there is none.
-    pub fn cut(&self) -> Option<Nanos> {
-        self.first_token.or(self.finished)
-    }
-}
 
 /// The timeline of one request. See the module.
 #[derive(Clone, Debug, PartialEq)]
@@ -357,7 +163,7 @@ impl RequestTimeline {
                 !self.sealed && self.stamps.first_text.is_some() && self.stamps.first_write.is_none()
             }
             Edge::LastWrite => !self.sealed && self.stamps.last_write.is_none(),
-            host => self.place == Place::Host && host_index(host) == Some(stamped),
+            host => self.place == Place::Host && host.host_idx() == Some(stamped),
         }
     }
 
@@ -403,7 +209,7 @@ impl RequestTimeline {
                 self.finish = Some((reason, detail));
             }
             host => {
-                if let Some(idx) = host_index(&host) {
+                if let Some(idx) = host.host_idx() {
                     self.stamps.host[idx] = Some(now);
                 }
                 if host == Edge::Created {
@@ -558,19 +364,5 @@ impl RequestTimeline {
     /// Whether the host has sealed it.
     pub fn is_sealed(&self) -> bool {
         self.sealed
-    }
-}
-
-/// Which of the seven host stamps an edge writes.
-fn host_index(edge: &Edge) -> Option<usize> {
-    match edge {
-        Edge::Received => Some(0),
-        Edge::Checked => Some(1),
-        Edge::Routed => Some(2),
-        Edge::Preparing => Some(3),
-        Edge::Templated => Some(4),
-        Edge::Tokenised => Some(5),
-        Edge::Created => Some(6),
-        _ => None,
     }
 }

@@ -42,8 +42,8 @@ pub struct SchedulerOutput {
     pub scheduled: Vec<Scheduled>,
     /// Evicted by this pass, youngest first.
     pub preempted: Vec<RequestId>,
-    /// Ended by this pass: alone, and larger than the pool.
-    pub finished: Vec<Box<RequestTimeline>>,
+    /// Ended by this pass with `length`: the one that ran alone and outgrew the pool.
+    pub outgrown: Option<Box<RequestTimeline>>,
     /// Where admission stopped, if it left anyone waiting.
     pub obstacle: Option<Obstacle>,
 }
@@ -56,7 +56,7 @@ struct Pass {
     /// Tokens given, beside `running`.
     grants: Vec<u32>,
     preempted: Vec<RequestId>,
-    finished: Vec<Box<RequestTimeline>>,
+    outgrown: Option<Box<RequestTimeline>>,
 }
 
 /// The scheduler. See the module.
@@ -190,7 +190,7 @@ impl Scheduler {
             budget: self.config.max_batch_tokens,
             grants: vec![0; self.running.len()],
             preempted: Vec::new(),
-            finished: Vec::new(),
+            outgrown: None,
         };
         self.grant_running(&mut pass);
         let obstacle = self.admit(&mut pass);
@@ -204,7 +204,7 @@ impl Scheduler {
         if !scheduled.is_empty() {
             self.next_step += 1;
         }
-        SchedulerOutput { step, scheduled, preempted: pass.preempted, finished: pass.finished, obstacle }
+        SchedulerOutput { step, scheduled, preempted: pass.preempted, outgrown: pass.outgrown, obstacle }
     }
 
     /// Tokens for those who run: single rows first, which keep answers flowing, then chunks of what is left.
@@ -279,7 +279,7 @@ impl Scheduler {
     fn end_outgrown(&mut self, pass: &mut Pass) {
         let id = self.running[0].id();
         pass.grants.clear();
-        pass.finished.extend(self.finish(id, FinishReason::Length, pass.now));
+        pass.outgrown = self.finish(id, FinishReason::Length, pass.now);
     }
 
     /// Takes from the queue's front while slots, budget and blocks allow. Says what stopped it.
