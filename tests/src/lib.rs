@@ -1,3 +1,5 @@
 //! Shared fixtures of the test suite.
 
+pub mod gguf_writer;
 pub mod scripted;
+pub mod tiny_model;

@@ -289,7 +289,7 @@ impl<'a> Cursor<'a> {
         // The file lists the fastest dimension first; ours is the other way round. Blocks lie along the fastest.
         let row = shape[0];
         shape.reverse();
-        let Some(num_bytes) = tensor_bytes(dtype, &shape) else {
+        let Some(num_bytes) = dtype.tensor_bytes(&shape) else {
             return broken(format!(
                 "the tensor {name} of shape {shape:?} has an impossible number of elements"
             ));
@@ -305,15 +305,6 @@ impl<'a> Cursor<'a> {
         }
         Ok(TensorInfo { name, dtype, shape, source_idx: 0, offset, num_bytes })
     }
-}
-
-/// Bytes of a tensor, or `None` where a dimension is 0 or a product overflows.
-pub(super) fn tensor_bytes(dtype: TensorType, shape: &[u64]) -> Option<u64> {
-    let elements = shape.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))?;
-    if elements == 0 {
-        return None;
-    }
-    (elements / dtype.block_len()).checked_mul(dtype.block_bytes())
 }
 
 fn unknown_kind(key: &str, kind: u32) -> Stop {

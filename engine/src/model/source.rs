@@ -4,14 +4,24 @@ use std::future::Future;
 
 use crate::error::LoadError;
 
+/// A hostile file chooses what an error quotes; nobody reads more than this many characters of it.
+const MAX_REASON_CHARS: usize = 400;
+
 /// The file breaks its own format.
-pub(super) fn malformed(name: &str, reason: impl Into<String>) -> LoadError {
-    LoadError::Malformed { name: name.to_owned(), reason: reason.into() }
+pub(super) fn malformed(name: &str, reason: impl AsRef<str>) -> LoadError {
+    LoadError::Malformed { name: name.to_owned(), reason: shorten(reason.as_ref()) }
 }
 
 /// The file is well formed, and this engine does not run it.
-pub(super) fn unsupported(name: &str, reason: impl Into<String>) -> LoadError {
-    LoadError::Unsupported { name: name.to_owned(), reason: reason.into() }
+pub(super) fn unsupported(name: &str, reason: impl AsRef<str>) -> LoadError {
+    LoadError::Unsupported { name: name.to_owned(), reason: shorten(reason.as_ref()) }
+}
+
+fn shorten(reason: &str) -> String {
+    match reason.char_indices().nth(MAX_REASON_CHARS) {
+        Some((end, _)) => format!("{} ...", &reason[..end]),
+        None => reason.to_owned(),
+    }
 }
 
 /// Ranged reads. A host implements it; the engine never opens anything.
@@ -111,6 +121,15 @@ impl TensorType {
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
         }
+    }
+
+    /// Bytes of a tensor of this type and shape; `None` where a dimension is 0 or a product overflows.
+    pub fn tensor_bytes(self, shape: &[u64]) -> Option<u64> {
+        let elements = shape.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))?;
+        if elements == 0 {
+            return None;
+        }
+        (elements / self.block_len()).checked_mul(self.block_bytes())
     }
 
     /// The name that files and people use.

@@ -1,0 +1,148 @@
+//! Tiny random Llama models as GGUF files, of any tensor type.
+
+use firstlight_engine::model::{GgufValue, TensorType};
+
+use crate::gguf_writer::GgufWriter;
+
+/// Dimensions of a tiny model. For block types every width is a multiple of 32.
+#[derive(Clone, Debug)]
+pub struct TinyModel {
+    /// Width of the residual stream.
+    pub hidden_size: u64,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: u64,
+    /// Transformer blocks.
+    pub num_layers: u64,
+    /// Query heads.
+    pub num_heads: u64,
+    /// Key and value heads.
+    pub num_kv_heads: u64,
+    /// Dimensions of a head.
+    pub head_dim: u64,
+    /// Rows of the embedding.
+    pub vocab_size: u64,
+    /// Type of all matrices; norms and biases are F32.
+    pub matrix_type: TensorType,
+    /// Whether the head is the embedding.
+    pub tied: bool,
+    /// Whether q, k, v, o, gate, up and down have biases.
+    pub biases: bool,
+    /// Seed of the weights.
+    pub seed: u64,
+}
+
+impl Default for TinyModel {
+    fn default() -> Self {
+        Self {
+            hidden_size: 64,
+            intermediate_size: 96,
+            num_layers: 2,
+            num_heads: 4,
+            num_kv_heads: 2,
+            head_dim: 16,
+            vocab_size: 160,
+            matrix_type: TensorType::F32,
+            tied: true,
+            biases: false,
+            seed: 1,
+        }
+    }
+}
+
+impl TinyModel {
+    /// The file, still open to changes.
+    pub fn gguf(&self) -> GgufWriter {
+        let mut writer = GgufWriter::default();
+        let number = GgufValue::Uint;
+        let pairs = [
+            ("general.architecture", GgufValue::Str("llama".into())),
+            ("general.name", GgufValue::Str("tiny".into())),
+            ("llama.embedding_length", number(self.hidden_size)),
+            ("llama.feed_forward_length", number(self.intermediate_size)),
+            ("llama.block_count", number(self.num_layers)),
+            ("llama.attention.head_count", number(self.num_heads)),
+            ("llama.attention.head_count_kv", number(self.num_kv_heads)),
+            ("llama.attention.key_length", number(self.head_dim)),
+            ("llama.attention.value_length", number(self.head_dim)),
+            ("llama.rope.dimension_count", number(self.head_dim)),
+            ("llama.rope.freq_base", GgufValue::Float(10_000.0)),
+            ("llama.attention.layer_norm_rms_epsilon", GgufValue::Float(1e-5)),
+            ("llama.context_length", number(2048)),
+            ("llama.vocab_size", number(self.vocab_size)),
+        ];
+        for (key, value) in pairs {
+            writer.pair(key, &value);
+        }
+        let mut random = Random(self.seed);
+        self.matrix(&mut writer, &mut random, "token_embd", self.vocab_size, self.hidden_size);
+        norm(&mut writer, &mut random, "output_norm", self.hidden_size);
+        if !self.tied {
+            self.matrix(&mut writer, &mut random, "output", self.vocab_size, self.hidden_size);
+        }
+        for layer in 0..self.num_layers {
+            self.layer(&mut writer, &mut random, layer);
+        }
+        writer
+    }
+
+    fn layer(&self, writer: &mut GgufWriter, random: &mut Random, layer: u64) {
+        let (hidden, inner) = (self.hidden_size, self.intermediate_size);
+        let (q_width, kv_width) = (self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim);
+        norm(writer, random, &format!("blk.{layer}.attn_norm"), hidden);
+        norm(writer, random, &format!("blk.{layer}.ffn_norm"), hidden);
+        let matrices = [
+            ("attn_q", q_width, hidden),
+            ("attn_k", kv_width, hidden),
+            ("attn_v", kv_width, hidden),
+            ("attn_output", hidden, q_width),
+            ("ffn_gate", inner, hidden),
+            ("ffn_up", inner, hidden),
+            ("ffn_down", hidden, inner),
+        ];
+        for (name, rows, columns) in matrices {
+            let name = format!("blk.{layer}.{name}");
+            self.matrix(writer, random, &name, rows, columns);
+            if self.biases {
+                let values: Vec<f32> = (0..rows).map(|_| 0.1 * random.signed()).collect();
+                writer.tensor(&format!("{name}.bias"), TensorType::F32, &[rows], &values);
+            }
+        }
+    }
+
+    fn matrix(&self, writer: &mut GgufWriter, random: &mut Random, name: &str, rows: u64, columns: u64) {
+        // Uniform values of variance 1/columns keep the width of what passes through; 3 is the inverse of the
+        // variance of the uniform distribution on -1..1.
+        let width = (3.0 / columns as f32).sqrt();
+        let values: Vec<f32> = (0..rows * columns).map(|_| width * random.signed()).collect();
+        writer.tensor(&format!("{name}.weight"), self.matrix_type, &[rows, columns], &values);
+    }
+}
+
+fn norm(writer: &mut GgufWriter, random: &mut Random, name: &str, len: u64) {
+    let values: Vec<f32> = (0..len).map(|_| 1.0 + 0.2 * random.signed()).collect();
+    writer.tensor(&format!("{name}.weight"), TensorType::F32, &[len], &values);
+}
+
+/// SplitMix64: a sequence of 64-bit numbers from a seed, the same everywhere.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number in `0..end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.bits() % end
+    }
+
+    /// A number in `-1..1`, of 24 random bits.
+    pub fn signed(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
