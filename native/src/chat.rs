@@ -137,7 +137,9 @@ fn read_line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
     let read = std::io::Read::take(&mut *input, MAX_LINE_BYTES).read_until(b'\n', &mut bytes);
     let count = read.map_err(|error| Failure::failed(format!("standard input cannot be read: {error}")))?;
     if count as u64 == MAX_LINE_BYTES {
-        return Err(Failure::usage(format!("a line has more than {MAX_LINE_BYTES} bytes; use `firstlight run -f`")));
+        return Err(Failure::usage(format!(
+            "a line has more than {MAX_LINE_BYTES} bytes; use `firstlight run -f`"
+        )));
     }
     Ok((count > 0).then(|| String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use firstlight_engine::request::SamplingParams;
 
@@ -65,19 +65,19 @@ pub struct EngineArgs {
     #[command(flatten)]
     pub adapter: AdapterArgs,
     /// The most sequences in a batch
-    #[arg(long, env = "FIRSTLIGHT_SLOTS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, env = "FIRSTLIGHT_SLOTS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub slots: u32,
-    /// Memory for keys and values, such as 512MiB; by default what all slots need for 2,048 tokens each
+    /// Memory for keys and values, such as 512MiB; by default room for one whole context and 1,024 tokens a slot, at most 1 GiB
     #[arg(long, env = "FIRSTLIGHT_KV_MEMORY", value_name = "BYTES", value_parser = parse_bytes)]
     pub kv_memory: Option<u64>,
     /// The same as a number of blocks
     #[arg(long, env = "FIRSTLIGHT_KV_BLOCKS", conflicts_with = "kv_memory", value_parser = clap::value_parser!(u32).range(1..))]
     pub kv_blocks: Option<u32>,
-    /// Tokens in a block of the KV cache
-    #[arg(long, env = "FIRSTLIGHT_BLOCK_SIZE", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// Tokens in a block of the KV cache, a multiple of 8
+    #[arg(long, env = "FIRSTLIGHT_BLOCK_SIZE", default_value_t = 16, value_parser = parse_block_size)]
     pub block_size: u32,
     /// Prompt and decode tokens of one step
-    #[arg(long, env = "FIRSTLIGHT_BATCH_TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    #[arg(long, env = "FIRSTLIGHT_BATCH_TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub batch_tokens: u32,
     /// The longest prompt and answer together; by default the model's context
     #[arg(long, env = "FIRSTLIGHT_MAX_MODEL_LEN", value_parser = clap::value_parser!(u32).range(2..))]
@@ -103,6 +103,12 @@ fn parse_activations(text: &str) -> Result<Activations, String> {
         "i8" => Err("i8 activations are not built yet; use f32 or auto".into()),
         _ => Err("it must be f32 or auto".into()),
     }
+}
+
+fn parse_block_size(text: &str) -> Result<u32, String> {
+    let size: Option<u32> = text.parse().ok();
+    size.filter(|size| (8..=256).contains(size) && size.is_multiple_of(8))
+        .ok_or_else(|| "it must be a multiple of 8, from 8 to 256".into())
 }
 
 /// A number of bytes, with an optional unit: `1048576`, `512MiB`, `2G`.
@@ -292,13 +298,21 @@ pub enum Parsed {
     Text(String),
 }
 
+/// The variables follow one rule, so the help states the rule and stays readable.
+fn command() -> clap::Command {
+    const VARIABLES: &str =
+        "Every flag is also a variable: --max-tokens is FIRSTLIGHT_MAX_TOKENS. A flag that is typed wins.";
+    Cli::command().mut_subcommands(|command| command.mut_args(|arg| arg.hide_env(true)).after_help(VARIABLES))
+}
+
 /// Reads the command line.
 ///
 /// # Errors
 /// Wrong usage, told in one sentence.
 pub fn parse(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Parsed, Failure> {
     use clap::error::ErrorKind;
-    let error = match Cli::try_parse_from(words) {
+    let parsed = command().try_get_matches_from(words).and_then(|found| Cli::from_arg_matches(&found));
+    let error = match parsed {
         Ok(cli) => return Ok(Parsed::Command(Box::new(cli))),
         Err(error) => error,
     };
@@ -320,8 +334,6 @@ fn one_sentence(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn words(line: &str) -> Vec<std::ffi::OsString> {
@@ -356,6 +368,7 @@ mod tests {
         check("run --kv-memory 3parsecs", Err("parsecs"));
         check("run --kv-memory 99999999999G", Err("more than any memory"));
         check("run --kv-memory 1G --kv-blocks 4", Err("--kv-blocks"));
+        check("run --block-size 12", Err("multiple of 8"));
         check("run --activations i8", Err("not built yet"));
         check("run --activations bf16", Err("f32 or auto"));
         check("run -p a -f b", Err("--file"));

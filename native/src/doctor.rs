@@ -85,7 +85,9 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     }
     found.iter().try_for_each(|adapter| write_line(&adapter.to_string()))?;
     match found.iter().all(|adapter| adapter.kind == "Cpu") {
-        true => write_line("only a software adapter is here; a GPU's driver would be used as soon as it is installed"),
+        true => write_line(
+            "only a software adapter is here; a GPU's driver would be used as soon as it is installed",
+        ),
         false => Ok(()),
     }
 }

@@ -53,7 +53,10 @@ fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
     let texts = match (&args.file, &args.stdin) {
         (Some(path), _) => {
             let file = std::fs::File::open(path).map_err(|error| {
-                Failure::usage(format!("the prompt file {} cannot be read: {error}; check -f", path.display()))
+                Failure::usage(format!(
+                    "the prompt file {} cannot be read: {error}; check -f",
+                    path.display()
+                ))
             })?;
             vec![read_prompt(file, &path.display().to_string())?]
         }
@@ -76,10 +79,13 @@ fn read_prompt(from: impl Read, name: &str) -> Result<String, Failure> {
         .read_to_end(&mut bytes)
         .map_err(|error| Failure::usage(format!("the prompt in {name} cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_PROMPT_BYTES {
-        return Err(Failure::usage(format!("the prompt in {name} has more than {MAX_PROMPT_BYTES} bytes; shorten it")));
+        return Err(Failure::usage(format!(
+            "the prompt in {name} has more than {MAX_PROMPT_BYTES} bytes; shorten it"
+        )));
     }
-    String::from_utf8(bytes)
-        .map_err(|error| Failure::usage(format!("the prompt in {name} is no UTF-8 ({error}); convert it first")))
+    String::from_utf8(bytes).map_err(|error| {
+        Failure::usage(format!("the prompt in {name} is no UTF-8 ({error}); convert it first"))
+    })
 }
 
 /// What stands over an answer where there are several.
@@ -111,7 +117,8 @@ fn answer_all<R: ModelRunner>(
     while session.has_work() && device_failure.is_none() {
         let stepped = session.step();
         for event in stepped.events {
-            let Some(answer) = ids.iter().position(|id| *id == owner(&event)).and_then(|i| answers.get_mut(i))
+            let Some(answer) =
+                ids.iter().position(|id| *id == owner(&event)).and_then(|i| answers.get_mut(i))
             else {
                 continue;
             };

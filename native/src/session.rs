@@ -9,7 +9,7 @@ use firstlight_engine::request::{
     FinishReason, HostStamps, RejectReason, Request, RequestId, SamplingParams,
 };
 use firstlight_engine::runner::{ModelRunner, RunnerError};
-use firstlight_engine::text::{Preparer, PrepareOptions, PromptInput};
+use firstlight_engine::text::{PrepareOptions, Preparer, PromptInput};
 use firstlight_engine::timeline::{Edge, RequestLabels, RequestTimeline};
 
 use crate::clock::InstantClock;
@@ -125,8 +125,7 @@ impl<R: ModelRunner> Session<R> {
         for (edge, at) in reached.into_iter().take_while(|(_, at)| *at > 0) {
             timeline.advance(edge, at);
         }
-        let finished =
-            Edge::Finished { reason: FinishReason::Rejected, detail: Some(reason.clone()) };
+        let finished = Edge::Finished { reason: FinishReason::Rejected, detail: Some(reason.clone()) };
         timeline.advance(finished, self.clock.now());
         RequestEvent::Finished {
             id,
@@ -164,5 +163,109 @@ impl<R: ModelRunner> Session<R> {
                 Stepped { events, failure: Some(error) }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firstlight_engine::engine::EngineConfig;
+    use firstlight_engine::request::SampledToken;
+    use firstlight_engine::runner::RunnerOutput;
+    use firstlight_engine::sched::{Batch, SchedulerConfig};
+
+    use super::*;
+    use crate::answer::Answer;
+
+    /// Answers every row with its position, and fails at the step that it is told.
+    struct CountingRunner {
+        steps_left: Option<u32>,
+    }
+
+    impl ModelRunner for CountingRunner {
+        async fn execute(&mut self, batch: &Batch) -> Result<RunnerOutput, RunnerError> {
+            if self.steps_left == Some(0) {
+                return Err(RunnerError::DeviceLost("pulled out".into()));
+            }
+            self.steps_left = self.steps_left.map(|left| left - 1);
+            let token = |row: &firstlight_engine::sched::SampleRow| SampledToken {
+                token: row.position % 100,
+                logprobs: None,
+            };
+            Ok(RunnerOutput { tokens: batch.sample_rows.iter().map(token).collect(), gpu_ns: None })
+        }
+    }
+
+    fn session(steps_left: Option<u32>) -> Session<CountingRunner> {
+        let clock = InstantClock::start();
+        let scheduler = SchedulerConfig {
+            max_num_seqs: 2,
+            max_batch_tokens: 4,
+            block_size: 8,
+            num_blocks: 8,
+            max_model_len: 32,
+            max_waiting: 8,
+            vocab_size: 100,
+        };
+        let config = EngineConfig {
+            scheduler,
+            eos_tokens: Vec::new(),
+            model: Default::default(),
+            engine_config: String::new(),
+        };
+        let engine = Engine::new(CountingRunner { steps_left }, clock, config, None);
+        let preparer = Preparer::new(None, 100, 32).unwrap();
+        Session::new(engine, preparer, clock, || {})
+    }
+
+    fn ask(session: &mut Session<CountingRunner>, input: PromptInput) -> RequestId {
+        let params = SamplingParams { max_tokens: 3, ..Default::default() };
+        session.ask(Ask { input, params, parse_special: false, route: "run" })
+    }
+
+    fn check(inputs: Vec<PromptInput>, steps_left: Option<u32>, expected: &[(FinishReason, &[u32])]) {
+        let mut session = session(steps_left);
+        let ids: Vec<RequestId> = inputs.into_iter().map(|input| ask(&mut session, input)).collect();
+        let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
+        let mut failed = false;
+        while session.has_work() && !failed {
+            let stepped = session.step();
+            failed = stepped.failure.is_some();
+            for event in stepped.events {
+                let (RequestEvent::Token { id, .. } | RequestEvent::Finished { id, .. }) = &event;
+                let answer = &mut answers[ids.iter().position(|known| known == id).unwrap()];
+                assert!(answer.ended.is_none(), "nothing follows the end of {id}");
+                answer.take(event, session.clock().now());
+            }
+        }
+        assert_eq!(failed, steps_left.is_some());
+        for (answer, (reason, tokens)) in answers.iter_mut().zip(expected) {
+            assert_eq!(answer.seal(Some(session.clock().now())), None, "the timeline holds");
+            assert_eq!(answer.ended.as_ref().unwrap().reason, *reason);
+            let json = serde_json::to_value(answer.json(false).unwrap()).unwrap();
+            assert_eq!(json["token_ids"], serde_json::json!(tokens));
+            assert_eq!(json["text"], serde_json::Value::Null);
+            let (parts, stamps) = (&json["timeline"]["parts_total"], &json["timeline"]["stamps"]);
+            let end = stamps.get("first_token").unwrap_or(&stamps["finished"]).as_u64().unwrap();
+            assert_eq!(parts.as_u64().unwrap(), end - stamps["received"].as_u64().unwrap());
+        }
+    }
+
+    #[test]
+    fn every_prompt_ends_once_and_its_parts_sum() {
+        let ids = |ids: &[u32]| PromptInput::Ids(ids.to_vec());
+        check(vec![ids(&[1, 2])], None, &[(FinishReason::Length, &[2, 3, 4])]);
+        check(
+            vec![ids(&[5; 9]), ids(&[]), ids(&[100]), ids(&[0; 40]), ids(&[7]), PromptInput::Raw("x".into())],
+            None,
+            &[
+                (FinishReason::Length, &[9, 10, 11]),
+                (FinishReason::Rejected, &[]),
+                (FinishReason::Rejected, &[]),
+                (FinishReason::Rejected, &[]),
+                (FinishReason::Length, &[1, 2, 3]),
+                (FinishReason::Rejected, &[]),
+            ],
+        );
+        check(vec![ids(&[1, 2])], Some(2), &[(FinishReason::Failed, &[2, 3])]);
     }
 }
