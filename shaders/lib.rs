@@ -1,1 +1,72 @@
-//! The kernels.
+//! Firstlight's kernels: WGSL text, what each binds, and an independent statement of its mathematics.
+//!
+//! No wgpu, no async: this crate describes, `firstlight-engine` executes. A kernel is two files side by side, `x.wgsl`
+//! and `x.rs`; the second holds the descriptor, the uniform's layout, the grid and `cpu()`, the obvious loop with f64 sums.
+//! Invariant: what a kernel's `.rs` says of bindings and uniforms is what naga reads out of its WGSL; a test keeps it.
+
+pub mod compose;
+pub mod embed;
+pub mod matmul_lanes;
+pub mod paged_attention;
+pub mod rms_norm;
+pub mod rope_kv_write;
+pub mod silu_mul;
+pub mod weights;
+
+pub use compose::{ComposeError, Const, compose};
+pub use weights::{Home, WeightFormat};
+
+/// What a binding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BindingKind {
+    /// Binding 0: the kernel's `Params`.
+    Uniform,
+    /// A read-only storage buffer.
+    Read,
+    /// A storage buffer that is written.
+    ReadWrite,
+    /// A read-only storage texture.
+    ReadTexture(TexelFormat),
+}
+
+/// The texel of a read-only storage texture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TexelFormat {
+    /// One word.
+    R32,
+    /// Two words.
+    Rg32,
+    /// Four words.
+    Rgba32,
+}
+
+impl TexelFormat {
+    /// Bytes of a texel.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::R32 => 4,
+            Self::Rg32 => 8,
+            Self::Rgba32 => 16,
+        }
+    }
+}
+
+/// A kernel ready to be compiled: one entry point `main`, one bind group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Program {
+    /// The kernel's name and its choices, for people: `matmul_lanes/q4_1/texture/4x4/add`.
+    pub name: String,
+    /// The composed WGSL.
+    pub wgsl: String,
+    /// Binding i is `bindings[i]`.
+    pub bindings: Vec<BindingKind>,
+    /// The text calls subgroup operations.
+    pub subgroups: bool,
+}
+
+impl Program {
+    /// The text for a browser, which wants the directive that naga 30 does not parse.
+    pub fn wgsl_for_browsers(&self) -> String {
+        if self.subgroups { format!("enable subgroups;\n{}", self.wgsl) } else { self.wgsl.clone() }
+    }
+}

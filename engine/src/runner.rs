@@ -2,10 +2,14 @@
 //!
 //! Invariant: a runner never decides what runs, and keeps nothing of a request between steps but the KV cache.
 
+mod gpu_runner;
+
 use std::future::Future;
 
 use crate::request::SampledToken;
 use crate::sched::Batch;
+
+pub use gpu_runner::GpuRunner;
 
 /// What one forward pass gave back.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,5 +1,6 @@
 //! Shared fixtures of the test suite.
 
 pub mod gguf_writer;
+pub mod gpu;
 pub mod scripted;
 pub mod tiny_model;

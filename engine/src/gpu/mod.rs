@@ -1,3 +1,18 @@
 //! The only code that names wgpu: device, pipelines, memory, one pass per step, read-back.
 //!
 //! Never has an idea of requests.
+
+mod choice;
+mod device;
+mod memory;
+mod pass;
+mod pipelines;
+mod probe;
+mod readback;
+
+pub use choice::{KernelChoice, MatmulFamily, SampleOn};
+pub use device::{AdapterFacts, Device, DeviceOptions};
+pub use memory::{Buffer, Resource, WeightTexture};
+pub use pass::{Dispatch, Extent, TIMESTAMP_BYTES, Tile, Timestamps, Wanted, run};
+pub use pipelines::{Kernel, KernelCache};
+pub use probe::{Probe, ProbeError};

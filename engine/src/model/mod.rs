@@ -7,7 +7,11 @@ mod config_hf;
 mod dequantise;
 mod gguf;
 mod gguf_parser;
+pub mod llama;
+mod matrix;
+mod plan;
 mod roles;
+mod rope;
 mod safetensors;
 mod source;
 
@@ -17,3 +21,37 @@ pub use dequantise::dequantise;
 pub use gguf::{GgufFile, GgufValue};
 pub use safetensors::{open_safetensors, shard_names};
 pub use source::{MemorySource, TensorInfo, TensorRole, TensorType, WeightSource};
+
+pub use llama::{Llama, PassLimits};
+pub use matrix::MatrixLoader;
+pub use plan::{Planner, RowBuffer};
+
+use crate::error::{DeviceError, LoadError};
+use crate::runner::RunnerError;
+use firstlight_shaders::ComposeError;
+
+/// How far loading has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadProgress {
+    /// Bytes read.
+    pub bytes_done: u64,
+    /// Bytes to read.
+    pub bytes_total: u64,
+}
+
+/// Why a model did not get onto the GPU.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadFailure {
+    /// The files.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Memory or compilation.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The first dispatches.
+    #[error(transparent)]
+    Runner(#[from] RunnerError),
+    /// Our bug: a kernel's text could not be put together.
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
+}

@@ -1,0 +1,79 @@
+//! Which kernels an adapter gets. The choice is made from its facts, never from the platform.
+//!
+//! Never compiles or measures. Invariant: all kernels of one choice add in one order, so that a token's numbers do not
+//! depend on what shares its batch.
+
+use firstlight_shaders::weights::Home;
+
+use super::AdapterFacts;
+
+/// The matrix kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatmulFamily {
+    /// Lanes are columns, no barrier: CPU drivers.
+    Lanes,
+    /// K split over threads for few rows, workgroup tiles for many: GPUs.
+    Split,
+}
+
+/// Where tokens are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleOn {
+    /// Logits are read back whole: on a CPU driver that is a copy in memory.
+    Cpu,
+    /// Four bytes a row come back, unless a row wants log-probabilities or penalties.
+    Gpu,
+}
+
+/// One choice of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelChoice {
+    /// The matrix kernels.
+    pub matmul: MatmulFamily,
+    /// Where weights live.
+    pub home: Home,
+    /// Norm, attention and the lanes matrix kernel use subgroup operations.
+    pub subgroups: bool,
+    /// Where tokens are chosen.
+    pub sample_on: SampleOn,
+}
+
+impl KernelChoice {
+    /// The choice for an adapter.
+    pub fn for_adapter(facts: &AdapterFacts) -> Self {
+        if facts.is_gpu {
+            return Self {
+                matmul: MatmulFamily::Split,
+                home: Home::Buffer,
+                subgroups: false,
+                sample_on: SampleOn::Gpu,
+            };
+        }
+        Self {
+            matmul: MatmulFamily::Lanes,
+            home: Home::Texture,
+            // The lane kernels hand values round between 8 neighbours.
+            subgroups: facts.subgroups && facts.subgroup_min_size >= 8,
+            sample_on: SampleOn::Cpu,
+        }
+    }
+}
+
+impl std::fmt::Display for KernelChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "matmul {}, weights in {}s, {} subgroups, sampling on the {}",
+            match self.matmul {
+                MatmulFamily::Lanes => "lanes",
+                MatmulFamily::Split => "split",
+            },
+            self.home.name(),
+            if self.subgroups { "with" } else { "without" },
+            match self.sample_on {
+                SampleOn::Cpu => "CPU",
+                SampleOn::Gpu => "GPU",
+            }
+        )
+    }
+}

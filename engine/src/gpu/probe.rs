@@ -1,0 +1,94 @@
+//! One kernel on made-up data: what the self-test, the doctor and the tests run.
+//!
+//! Never part of a step. Invariant: outputs are poisoned by the caller's bytes, so that «never written» shows.
+
+use std::rc::Rc;
+
+use firstlight_shaders::weights::GROUP_COLUMNS;
+use firstlight_shaders::{BindingKind, Program};
+
+use super::memory::Resource;
+use super::{Device, Kernel, KernelCache};
+use crate::error::DeviceError;
+use crate::runner::RunnerError;
+
+/// Why a probe gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// Memory or compilation.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Execution.
+    #[error(transparent)]
+    Runner(#[from] RunnerError),
+}
+
+/// A kernel bound to its data.
+pub struct Probe {
+    kernel: Rc<Kernel>,
+    bound: wgpu::BindGroup,
+    resources: Vec<(BindingKind, Resource, u64)>,
+}
+
+impl Probe {
+    /// Compiles `program` and binds `contents[i]` to binding i.
+    pub async fn new(
+        device: &Device,
+        cache: &mut KernelCache,
+        program: Program,
+        contents: &[&[u8]],
+    ) -> Result<Self, DeviceError> {
+        assert_eq!(program.bindings.len(), contents.len(), "one content per binding of {}", program.name);
+        let mut resources = Vec::new();
+        for (&kind, &bytes) in program.bindings.iter().zip(contents) {
+            let resource = match kind {
+                BindingKind::Uniform => Resource::Buffer(device.uniform("probe", bytes).await?),
+                BindingKind::Read | BindingKind::ReadWrite => {
+                    Resource::Buffer(device.storage_with("probe", bytes).await?)
+                }
+                BindingKind::ReadTexture(format) => {
+                    let line_bytes = u64::from(GROUP_COLUMNS * format.bytes());
+                    let texture =
+                        device.weight_texture("probe", format, bytes.len() as u64 / line_bytes).await?;
+                    texture.write(device, 0, bytes);
+                    Resource::Texture(texture)
+                }
+            };
+            resources.push((kind, resource, bytes.len() as u64));
+        }
+        let kernel = cache.get(device, program).await?;
+        let bindings: Vec<_> = resources.iter().map(|(_, resource, _)| resource.binding()).collect();
+        let bound = kernel.bind(device, &bindings);
+        Ok(Self { kernel, bound, resources })
+    }
+
+    /// Dispatches `grid` `times` times in one pass and returns what each written binding then holds.
+    pub async fn run(&self, device: &Device, grid: [u32; 3], times: u32) -> Result<Vec<Vec<u8>>, ProbeError> {
+        let mut encoder = device.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            pass.set_pipeline(self.kernel.pipeline());
+            pass.set_bind_group(0, &self.bound, &[]);
+            for _ in 0..times {
+                pass.dispatch_workgroups(grid[0], grid[1], grid[2]);
+            }
+        }
+        let mut staged = Vec::new();
+        for (kind, resource, bytes) in &self.resources {
+            if let (BindingKind::ReadWrite, Resource::Buffer(buffer)) = (kind, resource) {
+                let staging = device.readback("probe", *bytes).await?;
+                encoder.copy_buffer_to_buffer(&buffer.wgpu, 0, &staging.wgpu, 0, *bytes);
+                staged.push((staging, *bytes));
+            }
+        }
+        device.queue.submit([encoder.finish()]);
+        let mut contents = Vec::new();
+        for (staging, bytes) in staged {
+            contents.push(staging.read(bytes).await?);
+        }
+        match device.failure() {
+            Some(failure) => Err(failure.into()),
+            None => Ok(contents),
+        }
+    }
+}

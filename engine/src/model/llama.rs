@@ -1,0 +1,400 @@
+//! The Llama family's forward pass: weights loaded, buffers taken, and every dispatch of a step laid out with its bindings.
+//!
+//! Never runs a step and knows nothing of requests. Invariant: rows of the batch are independent in every dispatch but
+//! attention, which reads other rows only through the KV cache.
+
+use firstlight_shaders::matmul_lanes::{Store, fused_column};
+use firstlight_shaders::weights::GROUP_COLUMNS;
+use firstlight_shaders::{embed, paged_attention, rope_kv_write, silu_mul};
+
+use super::matrix::{Columns, Matrix, MatrixLoader, Part};
+use super::plan::{Planner, RowBuffer};
+use super::rope::{angle_table, frequencies};
+use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
+use crate::error::LoadError;
+use crate::gpu::{Buffer, Dispatch, Extent};
+
+/// Sizes fixed at load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassLimits {
+    /// Sequences in a batch, and rows to sample from, at most.
+    pub max_num_seqs: u32,
+    /// Tokens in a batch at most.
+    pub max_batch_tokens: u32,
+    /// Slots of a KV block, a multiple of 8.
+    pub block_size: u32,
+    /// Blocks in the pool.
+    pub num_blocks: u32,
+    /// The longest sequence.
+    pub max_model_len: u32,
+}
+
+/// A loaded model: what a step writes, what it dispatches, what it reads.
+pub struct Llama {
+    /// The pass, in order.
+    pub dispatches: Vec<Dispatch>,
+    /// `[max_batch_tokens][4]`: token, position, slot, sequence.
+    pub rows: Buffer,
+    /// `[max_num_seqs]` rows to sample from.
+    pub sample_rows: Buffer,
+    /// `[max_num_seqs][table_pitch]` block ids.
+    pub block_tables: Buffer,
+    /// Blocks a row of `block_tables`.
+    pub table_pitch: u32,
+    /// `[max_num_seqs][logits_pitch]`.
+    pub logits: Buffer,
+    /// Floats a row of `logits`.
+    pub logits_pitch: u32,
+    /// Tokens of the vocabulary.
+    pub vocab_size: u32,
+    /// GPU bytes of weights.
+    pub weight_bytes: u64,
+    /// GPU bytes of the KV cache.
+    pub kv_bytes: u64,
+}
+
+/// Loads the model of `loader.checkpoint` and lays out its pass.
+pub async fn load<S: WeightSource>(
+    loader: &mut MatrixLoader<'_, S>,
+    planner: &mut Planner<'_>,
+    limits: PassLimits,
+) -> Result<Llama, LoadFailure> {
+    let config = loader.checkpoint.config().clone();
+    check_widths(&config)?;
+    let device = loader.device;
+    let table_pitch = limits.max_model_len.div_ceil(limits.block_size);
+    let rows = device.storage("batch rows", u64::from(limits.max_batch_tokens) * 16).await?;
+    let sample_rows = device.storage("sample rows", u64::from(limits.max_num_seqs) * 4).await?;
+    let tables_bytes = u64::from(limits.max_num_seqs) * u64::from(table_pitch) * 4;
+    let block_tables = device.storage("block tables", tables_bytes).await?;
+    let divisors = match loader.checkpoint.tensor(TensorRole::RopeFreqs) {
+        Some(info) => Some(loader.read_vector(info).await?),
+        None => None,
+    };
+    let table = angle_table(&frequencies(&config, divisors.as_deref()), limits.max_model_len);
+    let angles = device.storage_with("rope angles", bytemuck::cast_slice(&table)).await?;
+
+    let row_capacity = planner.row_capacity(limits.max_batch_tokens);
+    let hidden = planner.activation("hidden", row_capacity, config.hidden_size).await?;
+    let normed = planner.activation("normed", row_capacity, config.hidden_size).await?;
+    let qkv_width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
+    // A part that is loaded apart pads its columns to a group: room for that behind the last one.
+    let qkv = planner.activation("qkv", row_capacity, qkv_width + GROUP_COLUMNS).await?;
+    let attended = planner.activation("attended", row_capacity, config.num_heads * config.head_dim).await?;
+    let gated = planner.activation("gated", row_capacity, config.intermediate_size).await?;
+    let sample_capacity = planner.row_capacity(limits.max_num_seqs);
+    let sampled = planner.activation("sampled", sample_capacity, config.hidden_size).await?;
+    let logits = planner.activation("logits", sample_capacity, config.vocab_size).await?;
+
+    let required = |role| tensor(loader.checkpoint, role);
+    let whole = |n: u32| move |column: u32| (column < n).then_some((0, column));
+    let embedding_part = [Part { weight: required(TensorRole::Embedding)?, bias: None }];
+    let embedding =
+        loader.load("embedding", &embedding_part, config.vocab_size, &whole(config.vocab_size)).await?;
+    plan_embedding(planner, &config, &embedding, &rows, &hidden).await?;
+
+    let scene = Scene {
+        config: &config,
+        limits,
+        rows: &rows,
+        block_tables: &block_tables,
+        angles: &angles,
+        table_pitch,
+    };
+    let buffers = Buffers { hidden, normed, qkv, attended, gated };
+    let mut kv_bytes = 0;
+    for layer in 0..config.num_layers {
+        kv_bytes += load_layer(loader, planner, &scene, &buffers, layer).await?;
+    }
+
+    let norm = loader.vector("output norm", tensor(loader.checkpoint, TensorRole::OutputNorm)?).await?;
+    planner
+        .norm(Extent::Samples, &buffers.hidden, &norm, Some(&sample_rows), config.rms_norm_eps, &sampled)
+        .await?;
+    let head = match loader.checkpoint.tensor(TensorRole::Head) {
+        Some(weight) => {
+            let part = [Part { weight, bias: None }];
+            Some(loader.load("head", &part, config.vocab_size, &whole(config.vocab_size)).await?)
+        }
+        None => None,
+    };
+    let head = head.as_ref().unwrap_or(&embedding);
+    planner.matmul(Extent::Samples, &sampled, head, Store::Set, &logits, 0).await?;
+    Ok(Llama {
+        dispatches: planner.take(),
+        rows,
+        sample_rows,
+        block_tables,
+        table_pitch,
+        logits_pitch: logits.pitch,
+        logits: logits.buffer,
+        vocab_size: config.vocab_size,
+        weight_bytes: loader.bytes_resident,
+        kv_bytes,
+    })
+}
+
+/// The kernels move vec4s.
+fn check_widths(config: &ModelConfig) -> Result<(), LoadError> {
+    for (what, width) in
+        [("hidden_size", config.hidden_size), ("intermediate_size", config.intermediate_size)]
+    {
+        if !width.is_multiple_of(8) {
+            return Err(LoadError::Unsupported {
+                name: config.name.clone(),
+                reason: format!("{what} is {width}; this engine runs multiples of 8"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn tensor<S: WeightSource>(checkpoint: &Checkpoint<S>, role: TensorRole) -> Result<&TensorInfo, LoadError> {
+    checkpoint.tensor(role).ok_or_else(|| LoadError::Malformed {
+        name: checkpoint.config().name.clone(),
+        reason: format!("the tensor {role:?} is missing"),
+    })
+}
+
+/// What every layer reads.
+struct Scene<'a> {
+    config: &'a ModelConfig,
+    limits: PassLimits,
+    rows: &'a Buffer,
+    block_tables: &'a Buffer,
+    angles: &'a Buffer,
+    table_pitch: u32,
+}
+
+/// The activations that layers share.
+struct Buffers {
+    hidden: RowBuffer,
+    normed: RowBuffer,
+    qkv: RowBuffer,
+    attended: RowBuffer,
+    gated: RowBuffer,
+}
+
+async fn plan_embedding(
+    planner: &mut Planner<'_>,
+    config: &ModelConfig,
+    embedding: &Matrix,
+    rows: &Buffer,
+    hidden: &RowBuffer,
+) -> Result<(), LoadFailure> {
+    for shard in &embedding.shards {
+        let params = embed::Params {
+            y_pitch: hidden.pitch / 4,
+            width_vec4s: config.hidden_size / 4,
+            num_units: embedding.units(),
+            first_token: shard.first_column,
+            num_tokens: (shard.groups * GROUP_COLUMNS).min(config.vocab_size - shard.first_column),
+        };
+        let program = embed::program(embedding.format, planner.choice().home)?;
+        let grid = embed::workgroups(&params, 1);
+        let bindings =
+            [rows.binding(), shard.data.binding(), shard.scales.binding(), hidden.buffer.binding()];
+        planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+    }
+    Ok(())
+}
+
+/// Loads one layer and lays out its dispatches; returns the bytes of its KV cache.
+async fn load_layer<S: WeightSource>(
+    loader: &mut MatrixLoader<'_, S>,
+    planner: &mut Planner<'_>,
+    scene: &Scene<'_>,
+    buffers: &Buffers,
+    layer: u32,
+) -> Result<u64, LoadFailure> {
+    let config = scene.config;
+    let checkpoint = loader.checkpoint;
+    let norm_info = tensor(checkpoint, TensorRole::AttentionNorm(layer))?;
+    let norm = loader.vector("attention norm", norm_info).await?;
+    planner.norm(Extent::Rows, &buffers.hidden, &norm, None, config.rms_norm_eps, &buffers.normed).await?;
+    load_qkv(loader, planner, scene, buffers, layer).await?;
+    let kv_bytes = plan_attention(planner, scene, buffers).await?;
+
+    let part = part(checkpoint, TensorRole::O(layer), TensorRole::OBias(layer))?;
+    let columns = |column: u32| (column < config.hidden_size).then_some((0, column));
+    let output = loader.load("attention output", &[part], config.hidden_size, &columns).await?;
+    planner.matmul(Extent::Rows, &buffers.attended, &output, Store::Add, &buffers.hidden, 0).await?;
+
+    let norm = loader.vector("feed-forward norm", tensor(checkpoint, TensorRole::MlpNorm(layer))?).await?;
+    planner.norm(Extent::Rows, &buffers.hidden, &norm, None, config.rms_norm_eps, &buffers.normed).await?;
+    load_mlp(loader, planner, config, buffers, layer).await?;
+    Ok(kv_bytes)
+}
+
+fn part<S: WeightSource>(
+    checkpoint: &Checkpoint<S>,
+    weight: TensorRole,
+    bias: TensorRole,
+) -> Result<Part<'_>, LoadError> {
+    Ok(Part { weight: tensor(checkpoint, weight)?, bias: checkpoint.tensor(bias) })
+}
+
+/// q, k and v as one matrix where they are stored alike, as three otherwise.
+async fn load_qkv<S: WeightSource>(
+    loader: &mut MatrixLoader<'_, S>,
+    planner: &mut Planner<'_>,
+    scene: &Scene<'_>,
+    buffers: &Buffers,
+    layer: u32,
+) -> Result<(), LoadFailure> {
+    let config = scene.config;
+    let checkpoint = loader.checkpoint;
+    let parts = [
+        part(checkpoint, TensorRole::Q(layer), TensorRole::QBias(layer))?,
+        part(checkpoint, TensorRole::K(layer), TensorRole::KBias(layer))?,
+        part(checkpoint, TensorRole::V(layer), TensorRole::VBias(layer))?,
+    ];
+    let q_width = config.num_heads * config.head_dim;
+    let kv_width = config.num_kv_heads * config.head_dim;
+    let starts = [0, q_width, q_width + kv_width, q_width + 2 * kv_width];
+    let stored_row = |part: usize, row: u32| {
+        // Values are not turned, so nobody reorders their rows.
+        if part < 2 && config.rope_layout == RopeLayout::Interleaved {
+            paired_row(row, config.head_dim)
+        } else {
+            row
+        }
+    };
+    if parts.iter().all(|p| p.weight.dtype == parts[0].weight.dtype) {
+        let columns = |column: u32| {
+            let part = (0..3).find(|&p| column < starts[p + 1])?;
+            Some((part, stored_row(part, column - starts[part])))
+        };
+        let matrix = loader.load("qkv", &parts, starts[3], &columns).await?;
+        return planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, 0).await;
+    }
+    for (index, name) in ["q", "k", "v"].into_iter().enumerate() {
+        let width = starts[index + 1] - starts[index];
+        let columns = |column: u32| (column < width).then(|| (0, stored_row(index, column)));
+        let columns: &Columns<'_> = &columns;
+        let matrix = loader.load(name, &parts[index..=index], width, columns).await?;
+        planner
+            .matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, starts[index])
+            .await?;
+    }
+    Ok(())
+}
+
+/// Where llama.cpp stores row `row` of q or k: dimensions that turn together stand side by side.
+fn paired_row(row: u32, head_dim: u32) -> u32 {
+    let (head, d, half) = (row / head_dim, row % head_dim, head_dim / 2);
+    head * head_dim + if d < half { 2 * d } else { 2 * (d - half) + 1 }
+}
+
+async fn plan_attention(
+    planner: &mut Planner<'_>,
+    scene: &Scene<'_>,
+    buffers: &Buffers,
+) -> Result<u64, LoadFailure> {
+    let (config, limits) = (scene.config, scene.limits);
+    let cache_bytes = u64::from(limits.num_blocks)
+        * u64::from(limits.block_size)
+        * u64::from(config.num_kv_heads * config.head_dim)
+        * 4;
+    let keys = planner.device().storage("KV cache (keys of a layer)", cache_bytes).await?;
+    let values = planner.device().storage("KV cache (values of a layer)", cache_bytes).await?;
+    let head_vec4s = config.head_dim / 4;
+    let rope = rope_kv_write::Params {
+        pitch: buffers.qkv.pitch / 4,
+        num_heads: config.num_heads,
+        num_kv_heads: config.num_kv_heads,
+        head_vec4s,
+        block_size: limits.block_size,
+    };
+    let bindings = [
+        scene.rows.binding(),
+        scene.angles.binding(),
+        buffers.qkv.buffer.binding(),
+        keys.binding(),
+        values.binding(),
+    ];
+    let grid = rope_kv_write::workgroups(&rope, 1);
+    let program = rope_kv_write::program()?;
+    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&rope), &bindings).await?;
+
+    let head_group = config.num_heads / config.num_kv_heads;
+    let variant = paged_attention::Variant { head_vec4s, head_group, subgroups: planner.choice().subgroups };
+    let params = paged_attention::Params {
+        q_pitch: buffers.qkv.pitch / 4,
+        y_pitch: buffers.attended.pitch / 4,
+        num_kv_heads: config.num_kv_heads,
+        head_group,
+        block_size: limits.block_size,
+        table_pitch: scene.table_pitch,
+        scale: (1.0 / f64::from(config.head_dim).sqrt()) as f32,
+    };
+    let bindings = [
+        scene.rows.binding(),
+        scene.block_tables.binding(),
+        buffers.qkv.buffer.binding(),
+        keys.binding(),
+        values.binding(),
+        buffers.attended.buffer.binding(),
+    ];
+    let grid = variant.workgroups(config.num_heads, 1);
+    let program = variant.program()?;
+    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+    Ok(2 * cache_bytes)
+}
+
+/// gate and up as one matrix with the activation fused where they are stored alike, as two otherwise; then down.
+async fn load_mlp<S: WeightSource>(
+    loader: &mut MatrixLoader<'_, S>,
+    planner: &mut Planner<'_>,
+    config: &ModelConfig,
+    buffers: &Buffers,
+    layer: u32,
+) -> Result<(), LoadFailure> {
+    let checkpoint = loader.checkpoint;
+    let width = config.intermediate_size;
+    let gate = part(checkpoint, TensorRole::Gate(layer), TensorRole::GateBias(layer))?;
+    let up = part(checkpoint, TensorRole::Up(layer), TensorRole::UpBias(layer))?;
+    if gate.weight.dtype == up.weight.dtype {
+        let fused_width = width.next_multiple_of(16) * 2;
+        let columns = |column: u32| {
+            let (group, pair, lane) = (column / 32, column % 32 / 16, column % 8);
+            let row = group * 16 + pair * 8 + lane;
+            let is_up = column % 16 >= 8;
+            debug_assert_eq!(fused_column(row, is_up), column);
+            (row < width).then_some((usize::from(is_up), row))
+        };
+        let matrix = loader.load("gate and up", &[gate, up], fused_width, &columns).await?;
+        planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Silu, &buffers.gated, 0).await?;
+    } else {
+        plan_unfused_gate(loader, planner, [gate, up], width, buffers).await?;
+    }
+    let down = part(checkpoint, TensorRole::Down(layer), TensorRole::DownBias(layer))?;
+    let columns = |column: u32| (column < config.hidden_size).then_some((0, column));
+    let matrix = loader.load("down", &[down], config.hidden_size, &columns).await?;
+    planner.matmul(Extent::Rows, &buffers.gated, &matrix, Store::Add, &buffers.hidden, 0).await
+}
+
+async fn plan_unfused_gate<S: WeightSource>(
+    loader: &mut MatrixLoader<'_, S>,
+    planner: &mut Planner<'_>,
+    parts: [Part<'_>; 2],
+    width: u32,
+    buffers: &Buffers,
+) -> Result<(), LoadFailure> {
+    let up_column = width.next_multiple_of(GROUP_COLUMNS);
+    let both = planner.activation("gate and up", buffers.gated.rows, 2 * up_column).await?;
+    for (part, first) in parts.iter().zip([0, up_column]) {
+        let columns = |column: u32| (column < width).then_some((0, column));
+        let matrix = loader.load("gate or up", std::slice::from_ref(part), width, &columns).await?;
+        planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &both, first).await?;
+    }
+    let params = silu_mul::Params {
+        x_pitch: both.pitch / 4,
+        up_vec4: up_column / 4,
+        y_pitch: buffers.gated.pitch / 4,
+        width_vec4s: width / 4,
+    };
+    let grid = silu_mul::workgroups(&params, 1);
+    let bindings = [both.buffer.binding(), buffers.gated.buffer.binding()];
+    planner.rows(Extent::Rows, silu_mul::program()?, grid[0], bytemuck::bytes_of(&params), &bindings).await
+}

@@ -1,0 +1,166 @@
+//! Lays out the dispatches of a pass: picks each kernel, compiles it, binds it once.
+//!
+//! Never runs in a step. Invariant: what it takes from the device is taken here and held by the bind groups.
+
+use firstlight_shaders::matmul_lanes::{Params as MatmulParams, Store, Variant};
+use firstlight_shaders::{Program, rms_norm};
+
+use super::LoadFailure;
+use super::matrix::Matrix;
+use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, Tile};
+
+/// A buffer of rows.
+pub struct RowBuffer {
+    /// `[rows][pitch]` floats.
+    pub buffer: Buffer,
+    /// Floats a row: a multiple of a unit of 64, zero behind the width that is written.
+    pub pitch: u32,
+    /// Floats of a row that count.
+    pub width: u32,
+    /// Rows.
+    pub rows: u32,
+}
+
+/// Collects the dispatches of a pass.
+pub struct Planner<'a> {
+    device: &'a Device,
+    kernels: &'a mut KernelCache,
+    choice: KernelChoice,
+    dispatches: Vec<Dispatch>,
+}
+
+/// Row tiles of the lanes kernel: one for a single row, one for more. Each is a pipeline to compile.
+const LANE_TILES: [(u32, u32); 2] = [(1, 1), (2, 4)];
+
+impl<'a> Planner<'a> {
+    /// An empty pass.
+    pub fn new(device: &'a Device, kernels: &'a mut KernelCache, choice: KernelChoice) -> Self {
+        Self { device, kernels, choice, dispatches: Vec::new() }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &'a Device {
+        self.device
+    }
+
+    /// The kernels in use.
+    pub fn choice(&self) -> KernelChoice {
+        self.choice
+    }
+
+    /// The dispatches so far, in order.
+    pub fn take(&mut self) -> Vec<Dispatch> {
+        std::mem::take(&mut self.dispatches)
+    }
+
+    /// Rows a buffer needs so that the largest tile never writes beyond it.
+    pub fn row_capacity(&self, rows: u32) -> u32 {
+        let tile = LANE_TILES.iter().map(|&(_, tile)| tile).max().unwrap_or(1);
+        rows.next_multiple_of(tile)
+    }
+
+    /// Takes a buffer of `rows` rows of `width` floats.
+    pub async fn activation(&self, what: &str, rows: u32, width: u32) -> Result<RowBuffer, LoadFailure> {
+        let pitch = width.next_multiple_of(64);
+        let buffer = self.device.storage(what, u64::from(rows) * u64::from(pitch) * 4).await?;
+        Ok(RowBuffer { buffer, pitch, width, rows })
+    }
+
+    /// Adds a kernel that takes one row a workgroup row.
+    pub async fn rows(
+        &mut self,
+        extent: Extent,
+        program: Program,
+        grid_x: u32,
+        params: &[u8],
+        bindings: &[wgpu::BindingResource<'_>],
+    ) -> Result<(), LoadFailure> {
+        let kernel = self.kernels.get(self.device, program).await?;
+        let uniform = self.device.uniform(kernel.name(), params).await?;
+        let all = with_uniform(&uniform, bindings);
+        self.dispatches.push(Dispatch::rows(self.device, extent, kernel, grid_x, &all));
+        Ok(())
+    }
+
+    /// Adds the norm of `x` (of its sampled rows, where given) into `y`.
+    pub async fn norm(
+        &mut self,
+        extent: Extent,
+        x: &RowBuffer,
+        gamma: &Buffer,
+        sample_rows: Option<&Buffer>,
+        eps: f32,
+        y: &RowBuffer,
+    ) -> Result<(), LoadFailure> {
+        let params = rms_norm::Params {
+            x_pitch: x.pitch / 4,
+            y_pitch: y.pitch / 4,
+            width_vec4s: x.width / 4,
+            gather: u32::from(sample_rows.is_some()),
+            eps,
+        };
+        let kernel = self.kernels.get(self.device, rms_norm::program(self.choice.subgroups)?).await?;
+        let uniform = self.device.uniform(kernel.name(), bytemuck::bytes_of(&params)).await?;
+        // Without a gather the binding is there and never read.
+        let rows = sample_rows.unwrap_or(gamma);
+        let bindings = [x.buffer.binding(), gamma.binding(), rows.binding(), y.buffer.binding()];
+        let all = with_uniform(&uniform, &bindings);
+        self.dispatches.push(Dispatch::rows_in_x(self.device, extent, kernel, &all));
+        Ok(())
+    }
+
+    /// Adds `y[.., y_column..] (store)= x * matrix^T`, one dispatch a shard.
+    pub async fn matmul(
+        &mut self,
+        extent: Extent,
+        x: &RowBuffer,
+        matrix: &Matrix,
+        store: Store,
+        y: &RowBuffer,
+        y_column: u32,
+    ) -> Result<(), LoadFailure> {
+        for shard in &matrix.shards {
+            // The fused activation writes one column for two.
+            let first = if store == Store::Silu { shard.first_column / 2 } else { shard.first_column };
+            let params = MatmulParams {
+                x_pitch: x.pitch / 4,
+                y_pitch: y.pitch,
+                y_column: y_column + first,
+                num_units: matrix.units(),
+                num_groups: shard.groups,
+            };
+            let mut tiles = Vec::new();
+            for (min_rows, tile_rows) in LANE_TILES {
+                let variant = Variant {
+                    format: matrix.format,
+                    home: self.choice.home,
+                    store,
+                    bias: matrix.has_bias,
+                    tile_rows,
+                    subgroups: self.choice.subgroups,
+                };
+                let kernel = self.kernels.get(self.device, variant.program()?).await?;
+                let grid_x = variant.workgroups(1, shard.groups)[0];
+                tiles.push(Tile { min_rows, tile_rows, grid_x, kernel });
+            }
+            let uniform = self.device.uniform("matmul", bytemuck::bytes_of(&params)).await?;
+            let bias = if matrix.has_bias {
+                matrix.bias.binding_from(u64::from(shard.first_column) * 4)
+            } else {
+                matrix.bias.binding()
+            };
+            let bindings =
+                [x.buffer.binding(), shard.data.binding(), shard.scales.binding(), bias, y.buffer.binding()];
+            let all = with_uniform(&uniform, &bindings);
+            self.dispatches.push(Dispatch::tiled(self.device, extent, tiles, &all));
+        }
+        Ok(())
+    }
+}
+
+fn with_uniform<'b>(
+    uniform: &'b Buffer,
+    bindings: &[wgpu::BindingResource<'b>],
+) -> Vec<wgpu::BindingResource<'b>> {
+    std::iter::once(uniform.binding()).chain(bindings.iter().cloned()).collect()
+}

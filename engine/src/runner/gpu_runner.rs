@@ -1,0 +1,196 @@
+//! The runner on a GPU: a batch in, one pass and one submit, tokens out.
+//!
+//! Never decides what runs; takes no GPU memory in a step. Invariant: what a step writes fits the buffers taken at load,
+//! because the batch keeps the limits they were taken for.
+
+use super::{ModelRunner, RunnerError, RunnerOutput};
+use crate::error::LoadError;
+use crate::gpu::{self, Buffer, Device, KernelCache, KernelChoice, TIMESTAMP_BYTES, Timestamps, Wanted};
+use crate::model::{
+    Checkpoint, Llama, LoadFailure, LoadProgress, MatrixLoader, PassLimits, Planner, WeightSource, llama,
+};
+use crate::sched::Batch;
+
+/// A model on a device.
+pub struct GpuRunner {
+    device: Device,
+    model: Llama,
+    limits: PassLimits,
+    choice: KernelChoice,
+    readback: Buffer,
+    timestamps: Option<Timestamps>,
+    num_kernels: usize,
+    /// Bytes of the step's inputs, reused.
+    upload: Vec<u32>,
+}
+
+/// Rows of the tiles that warm-up runs: every pipeline is dispatched once.
+const WARM_UP_ROWS: [u32; 2] = [1, 2];
+
+impl GpuRunner {
+    /// Loads `checkpoint` onto `device` and compiles every kernel; [`GpuRunner::warm_up`] then runs each once.
+    pub async fn load<S: WeightSource>(
+        device: Device,
+        checkpoint: &Checkpoint<S>,
+        limits: PassLimits,
+        choice: KernelChoice,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, LoadFailure> {
+        check_limits(checkpoint, limits)?;
+        let mut kernels = KernelCache::default();
+        let mut planner = Planner::new(&device, &mut kernels, choice);
+        let mut loader = MatrixLoader {
+            checkpoint,
+            device: &device,
+            home: choice.home,
+            progress,
+            bytes_done: 0,
+            bytes_resident: 0,
+        };
+        let model = llama::load(&mut loader, &mut planner, limits).await?;
+        let logits_bytes = u64::from(limits.max_num_seqs) * u64::from(model.logits_pitch) * 4;
+        let readback = device.readback("read-back", TIMESTAMP_BYTES + logits_bytes).await?;
+        let timestamps = Timestamps::new(&device);
+        let num_kernels = kernels.kernels().count();
+        Ok(Self { device, model, limits, choice, readback, timestamps, num_kernels, upload: Vec::new() })
+    }
+
+    /// Runs every pipeline once: drivers compile at the first dispatch, and no request shall wait for it. To be called
+    /// before the first request; it writes into block 0.
+    pub async fn warm_up(&mut self) -> Result<(), RunnerError> {
+        for rows in WARM_UP_ROWS {
+            let rows = rows.min(self.limits.max_batch_tokens);
+            let samples = rows.min(self.limits.max_num_seqs);
+            // All zeros: token 0 at position 0 in slot 0 of block 0, over and over.
+            self.device.write(&self.model.rows, 0, bytemuck::cast_slice(&vec![0u32; rows as usize * 4]));
+            self.device.write(
+                &self.model.sample_rows,
+                0,
+                bytemuck::cast_slice(&vec![0u32; samples as usize]),
+            );
+            self.device.write(&self.model.block_tables, 0, &[0; 4]);
+            self.pass(rows, samples).await?;
+        }
+        Ok(())
+    }
+
+    /// The device, for the host that polls it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The kernels in use.
+    pub fn choice(&self) -> KernelChoice {
+        self.choice
+    }
+
+    /// Distinct pipelines.
+    pub fn num_kernels(&self) -> usize {
+        self.num_kernels
+    }
+
+    /// Dispatches of a pass that samples.
+    pub fn num_dispatches(&self) -> usize {
+        self.model.dispatches.len()
+    }
+
+    /// GPU bytes of weights and of the KV cache.
+    pub fn resident_bytes(&self) -> (u64, u64) {
+        (self.model.weight_bytes, self.model.kv_bytes)
+    }
+
+    /// The logits of the last pass's sample row `index`, `[vocab_size]`: for tests and comparisons.
+    pub async fn logits(&self, batch: &Batch) -> Result<Vec<Vec<f32>>, RunnerError> {
+        let bytes = self.forward(batch, &mut Vec::new()).await?.0;
+        let pitch = self.model.logits_pitch as usize;
+        let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+        Ok(floats.chunks(pitch).map(|row| row[..self.model.vocab_size as usize].to_vec()).collect())
+    }
+
+    /// Writes the batch's arrays, runs the pass, and gives the sampled rows' logits back.
+    async fn forward(
+        &self,
+        batch: &Batch,
+        upload: &mut Vec<u32>,
+    ) -> Result<(Vec<u8>, Option<u64>), RunnerError> {
+        let (rows, samples) = (batch.num_rows(), batch.sample_rows.len());
+        assert!(
+            rows <= self.limits.max_batch_tokens as usize
+                && samples <= self.limits.max_num_seqs as usize
+                && batch.num_seqs() <= self.limits.max_num_seqs as usize,
+            "a batch of {rows} rows, {samples} samples and {} sequences exceeds {:?}",
+            batch.num_seqs(),
+            self.limits
+        );
+        upload.clear();
+        for seq in 0..batch.num_seqs() {
+            for row in batch.query_start[seq] as usize..batch.query_start[seq + 1] as usize {
+                let place = [batch.token_ids[row], batch.positions[row], batch.slot_mapping[row], seq as u32];
+                upload.extend_from_slice(&place);
+            }
+        }
+        self.device.write(&self.model.rows, 0, bytemuck::cast_slice(upload));
+        upload.clear();
+        upload.extend(batch.sample_rows.iter().map(|sample| sample.row));
+        self.device.write(&self.model.sample_rows, 0, bytemuck::cast_slice(upload));
+        upload.clear();
+        for table in &batch.block_tables {
+            let start = upload.len();
+            upload.extend(table.iter().map(|block| block.0));
+            upload.resize(start + self.model.table_pitch as usize, 0);
+        }
+        self.device.write(&self.model.block_tables, 0, bytemuck::cast_slice(upload));
+        self.pass(rows as u32, samples as u32).await
+    }
+
+    async fn pass(&self, rows: u32, samples: u32) -> Result<(Vec<u8>, Option<u64>), RunnerError> {
+        let bytes = u64::from(samples) * u64::from(self.model.logits_pitch) * 4;
+        let wanted = Wanted { from: &self.model.logits, bytes };
+        let timestamps = self.timestamps.as_ref();
+        gpu::run(&self.device, &self.model.dispatches, (rows, samples), wanted, &self.readback, timestamps)
+            .await
+    }
+}
+
+impl ModelRunner for GpuRunner {
+    async fn execute(&mut self, batch: &Batch) -> Result<RunnerOutput, RunnerError> {
+        let mut upload = std::mem::take(&mut self.upload);
+        let forward = self.forward(batch, &mut upload).await;
+        self.upload = upload;
+        let (bytes, gpu_ns) = forward?;
+        let row_bytes = self.model.logits_pitch as usize * 4;
+        let mut logits = vec![0.0f32; self.model.vocab_size as usize];
+        let mut tokens = Vec::with_capacity(batch.sample_rows.len());
+        for (sample, row) in batch.sample_rows.iter().zip(bytes.chunks(row_bytes)) {
+            bytemuck::cast_slice_mut::<f32, u8>(&mut logits)
+                .copy_from_slice(&row[..self.model.vocab_size as usize * 4]);
+            tokens.push(crate::sampling::sample(&logits, sample));
+        }
+        Ok(RunnerOutput { tokens, gpu_ns })
+    }
+}
+
+/// Refuses limits that the kernels cannot keep.
+fn check_limits<S: WeightSource>(checkpoint: &Checkpoint<S>, limits: PassLimits) -> Result<(), LoadError> {
+    let config = checkpoint.config();
+    let refuse = |reason: String| Err(LoadError::Unsupported { name: config.name.clone(), reason });
+    if limits.block_size == 0 || !limits.block_size.is_multiple_of(8) || limits.block_size > 256 {
+        return refuse(format!(
+            "a block size of {}; it must be a multiple of 8 up to 256",
+            limits.block_size
+        ));
+    }
+    if limits.max_batch_tokens == 0 || limits.max_batch_tokens > 16_384 {
+        return refuse(format!("{} tokens in a batch; it must be 1 to 16384", limits.max_batch_tokens));
+    }
+    if limits.max_num_seqs == 0 || limits.max_num_seqs > 256 {
+        return refuse(format!("{} sequences in a batch; it must be 1 to 256", limits.max_num_seqs));
+    }
+    if limits.max_model_len == 0 || limits.max_model_len > config.max_context {
+        return refuse(format!(
+            "a context of {} tokens; the model was made for {}",
+            limits.max_model_len, config.max_context
+        ));
+    }
+    Ok(())
+}

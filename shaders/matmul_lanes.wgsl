@@ -1,0 +1,90 @@
+// y[M][N] = x[M][K] * W[N][K]^T for CPU drivers: lanes are columns, a thread keeps TM rows x TN columns in registers, and
+// there is no barrier. The 8 lanes of a slice hold a block of x between them and hand it round.
+//
+// Columns come in groups of 32: thread (lane l, tile column c) owns column 32*group + 8*c + l. K comes in units of 64: two
+// blocks of 32 weights. Order of summation, the same for every TM: blocks in order; in a block sum(q*x) in order, then d and m.
+struct Params {
+    x_pitch: u32,    // vec4s a row of x
+    y_pitch: u32,    // floats a row of y
+    y_column: u32,   // first column of y to write
+    num_units: u32,  // units of 64 along K
+    num_groups: u32, // groups of 32 columns
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
+// Bindings 2 and 3 are the weights: see data_*.wgsl and scales_*.wgsl.
+@group(0) @binding(4) var<storage, read> bias: array<f32>; // [N]
+@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [M][y_pitch]
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let lane = thread & 7u;
+    let wanted = workgroup.x * (WORKGROUP / 8u) + (thread >> 3u);
+    // A slice beyond the last group computes it again and stores nothing: every lane stays in step.
+    let group = min(wanted, params.num_groups - 1u);
+    let row0 = workgroup.y * TM;
+    var sums: array<array<f32, TN>, TM>;
+
+    for (var unit = 0u; unit < params.num_units; unit++) {
+        let line = group * params.num_units + unit;
+        var scales: array<vec2<u32>, TN>;
+        if (HAS_SCALE) {
+            for (var c = 0u; c < TN; c++) { // unroll
+                scales[c] = weight_scale(line, c * 8u + lane);
+            }
+        }
+        for (var block = 0u; block < 2u; block++) { // unroll
+            var own: array<vec4<f32>, TM>;
+            for (var m = 0u; m < TM; m++) { // unroll
+                own[m] = x[(row0 + m) * params.x_pitch + unit * 16u + block * 8u + lane];
+            }
+            var products: array<array<f32, TN>, TM>;
+            for (var t = 0u; t < BLOCK_TEXELS; t++) { // unroll
+                var texels: array<vec4<u32>, TN>;
+                for (var c = 0u; c < TN; c++) { // unroll
+                    texels[c] = weight_texel((line * 2u + block) * BLOCK_TEXELS + t, c * 8u + lane);
+                }
+                for (var j = 0u; j < TEXEL_VEC4S; j++) { // unroll
+                    var weights: array<vec4<f32>, TN>;
+                    for (var c = 0u; c < TN; c++) { // unroll
+                        weights[c] = unpack4(texels[c], j);
+                    }
+                    for (var m = 0u; m < TM; m++) { // unroll
+                        let base = (row0 + m) * params.x_pitch + unit * 16u + block * 8u;
+                        let x4 = spread(own[m], base, t * TEXEL_VEC4S + j);
+                        for (var c = 0u; c < TN; c++) { // unroll
+                            products[m][c] = dot_add(weights[c], x4, products[m][c]);
+                        }
+                    }
+                }
+            }
+            for (var m = 0u; m < TM; m++) { // unroll
+                var x_sum = 0.0;
+                if (HAS_MINIMUM) {
+                    let base = (row0 + m) * params.x_pitch + unit * 16u + block * 8u;
+                    x_sum = block_sum(own[m], base);
+                }
+                for (var c = 0u; c < TN; c++) { // unroll
+                    if (HAS_SCALE) {
+                        sums[m][c] = fma(block_scale(scales[c], block), products[m][c], sums[m][c]);
+                    } else {
+                        sums[m][c] += products[m][c];
+                    }
+                    if (HAS_MINIMUM) {
+                        sums[m][c] = fma(block_minimum(scales[c], block), x_sum, sums[m][c]);
+                    }
+                }
+            }
+        }
+    }
+    if (wanted < params.num_groups) {
+        for (var m = 0u; m < TM; m++) { // unroll
+            store(row0 + m, group * 32u + lane, sums[m]);
+        }
+    }
+}
+
+fn dot_add(w: vec4<f32>, x4: vec4<f32>, sum: f32) -> f32 {
+    return fma(w.w, x4.w, fma(w.z, x4.z, fma(w.y, x4.y, fma(w.x, x4.x, sum))));
+}

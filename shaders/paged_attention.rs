@@ -1,0 +1,100 @@
+//! `paged_attention.wgsl` and `paged_attention_lanes.wgsl`: causal attention of every row over its sequence's cache, decode
+//! rows and prompt chunks alike.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::{BindingKind, ComposeError, Program, compose};
+
+/// The uniform of both.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Params {
+    /// vec4s a row of qkv.
+    pub q_pitch: u32,
+    /// vec4s a row of y.
+    pub y_pitch: u32,
+    /// Key and value heads.
+    pub num_kv_heads: u32,
+    /// Query heads that share a kv head.
+    pub head_group: u32,
+    /// Slots of a KV block, a multiple of 8.
+    pub block_size: u32,
+    /// Blocks a row of the block tables.
+    pub table_pitch: u32,
+    /// 1 / sqrt(head_dim).
+    pub scale: f32,
+}
+
+/// The choices of one pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Variant {
+    /// vec4s of a head: head_dim / 4.
+    pub head_vec4s: u32,
+    /// Query heads that share a kv head.
+    pub head_group: u32,
+    /// 8 lanes of a subgroup and no barrier, or 64 threads and workgroup memory. The first needs subgroups of 8 or more.
+    pub subgroups: bool,
+}
+
+impl Variant {
+    /// Query heads a workgroup: the largest divisor of the group that registers hold.
+    pub fn heads(self) -> u32 {
+        (1..=4).rev().find(|&h| self.head_group.is_multiple_of(h)).unwrap_or(1)
+    }
+
+    /// The kernel's text and bindings.
+    pub fn program(self) -> Result<Program, ComposeError> {
+        let heads = ("HEADS", self.heads());
+        let head_vec4s = ("HEAD_VEC4S", self.head_vec4s);
+        let wgsl = if self.subgroups {
+            let lane_vec4s = ("LANE_VEC4S", self.head_vec4s.div_ceil(8));
+            let kernel = include_str!("paged_attention_lanes.wgsl");
+            compose(&[heads, head_vec4s, lane_vec4s], kernel, &[include_str!("common/lanes.wgsl")])?
+        } else {
+            let items = ("ITEMS", (self.heads() * self.head_vec4s).div_ceil(64));
+            compose(&[heads, head_vec4s, items], include_str!("paged_attention.wgsl"), &[])?
+        };
+        Ok(Program {
+            name: format!(
+                "{}/{}x{}",
+                if self.subgroups { "paged_attention_lanes" } else { "paged_attention" },
+                self.heads(),
+                self.head_vec4s * 4
+            ),
+            wgsl,
+            bindings: vec![
+                BindingKind::Uniform,
+                BindingKind::Read,
+                BindingKind::Read,
+                BindingKind::Read,
+                BindingKind::Read,
+                BindingKind::Read,
+                BindingKind::ReadWrite,
+            ],
+            subgroups: self.subgroups,
+        })
+    }
+
+    /// The grid for `rows` rows of `num_heads` query heads.
+    pub fn workgroups(self, num_heads: u32, rows: u32) -> [u32; 3] {
+        [num_heads / self.heads(), rows, 1]
+    }
+}
+
+/// softmax(q * K^T * scale) * V for one query head; `keys` and `values` are `[positions][head_dim]`, all of them visible.
+pub fn cpu(q: &[f32], keys: &[&[f32]], values: &[&[f32]], scale: f64) -> Vec<f64> {
+    let scores: Vec<f64> = keys
+        .iter()
+        .map(|k| q.iter().zip(*k).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>() * scale)
+        .collect();
+    let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    let mut out = vec![0.0; q.len()];
+    for (w, v) in weights.iter().zip(values) {
+        for (o, &x) in out.iter_mut().zip(*v) {
+            *o += w / total * f64::from(x);
+        }
+    }
+    out
+}

@@ -1,0 +1,98 @@
+// Causal attention over the paged cache for CPU drivers: 8 lanes a (row, tile of query heads), no barrier. Lanes are positions
+// for q*k and dimensions for p*v; softmax is online (1805.02867), 16 positions a turn, counted from position 0: the order of
+// summation depends on nothing but the positions. One load of K and V serves all query heads of the tile.
+struct Params {
+    q_pitch: u32,      // vec4s a row of qkv
+    y_pitch: u32,      // vec4s a row of y
+    num_kv_heads: u32, // key and value heads
+    head_group: u32,   // query heads that share a kv head
+    block_size: u32,   // slots of a KV block, a multiple of 8
+    table_pitch: u32,  // blocks a row of block_tables
+    scale: f32,        // 1 / sqrt(head_dim)
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
+@group(0) @binding(2) var<storage, read> block_tables: array<u32>; // [sequences][table_pitch]
+@group(0) @binding(3) var<storage, read> qkv: array<vec4<f32>>; // [M][q heads, ...]
+@group(0) @binding(4) var<storage, read> keys: array<vec4<f32>>; // [block][kv head][HEAD_VEC4S][block_size]
+@group(0) @binding(5) var<storage, read> values: array<vec4<f32>>; // [block][kv head][block_size][HEAD_VEC4S]
+@group(0) @binding(6) var<storage, read_write> y: array<vec4<f32>>; // [M][q heads * HEAD_VEC4S]
+
+@compute @workgroup_size(8)
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let head0 = workgroup.x * HEADS;
+    let kv_head = head0 / params.head_group;
+    let row = workgroup.y;
+    let last = rows[row].y;
+    let table = rows[row].w * params.table_pitch;
+
+    var q: array<array<vec4<f32>, LANE_VEC4S>, HEADS>;
+    var top: array<f32, HEADS>;
+    var total: array<f32, HEADS>;
+    var mixed: array<array<vec4<f32>, LANE_VEC4S>, HEADS>;
+    for (var h = 0u; h < HEADS; h++) { // unroll
+        top[h] = LOWEST;
+        for (var n = 0u; n < LANE_VEC4S; n++) { // unroll
+            let i = min(n * 8u + lane, HEAD_VEC4S - 1u);
+            q[h][n] = qkv[row * params.q_pitch + (head0 + h) * HEAD_VEC4S + i] * params.scale;
+        }
+    }
+
+    for (var t0 = 0u; t0 <= last; t0 += 16u) {
+        // Two runs of 8 positions, each within one block. What lies beyond `last` is masked, and read at `last` instead.
+        var first: array<u32, 2>;
+        for (var p = 0u; p < 2u; p++) { // unroll
+            let block = block_tables[table + min(t0 + p * 8u, last) / params.block_size];
+            first[p] = block * params.num_kv_heads + kv_head;
+        }
+        var scores: array<array<f32, 2>, HEADS>;
+        for (var p = 0u; p < 2u; p++) { // unroll
+            let slot = min(t0 + p * 8u + lane, last) % params.block_size;
+            for (var i = 0u; i < HEAD_VEC4S; i++) { // unroll
+                let k = keys[(first[p] * HEAD_VEC4S + i) * params.block_size + slot];
+                for (var h = 0u; h < HEADS; h++) { // unroll
+                    scores[h][p] += dot(spread_lane(q[h][i / 8u], i % 8u), k);
+                }
+            }
+        }
+        for (var h = 0u; h < HEADS; h++) { // unroll
+            for (var p = 0u; p < 2u; p++) { // unroll
+                scores[h][p] = select(LOWEST, scores[h][p], t0 + p * 8u + lane <= last);
+            }
+            let higher = max(top[h], max_lanes(max(scores[h][0], scores[h][1])));
+            let shrink = exp(top[h] - higher);
+            top[h] = higher;
+            for (var p = 0u; p < 2u; p++) { // unroll
+                let weight = exp(scores[h][p] - higher);
+                scores[h][p] = select(0.0, weight, t0 + p * 8u + lane <= last);
+            }
+            total[h] = total[h] * shrink + sum_lanes(scores[h][0] + scores[h][1]);
+            for (var n = 0u; n < LANE_VEC4S; n++) { // unroll
+                mixed[h][n] *= shrink;
+            }
+        }
+        for (var p = 0u; p < 2u; p++) { // unroll
+            for (var i = 0u; i < 8u; i++) { // unroll
+                let slot = min(t0 + p * 8u + i, last) % params.block_size;
+                for (var n = 0u; n < LANE_VEC4S; n++) { // unroll
+                    let d = min(n * 8u + lane, HEAD_VEC4S - 1u);
+                    let v = values[(first[p] * params.block_size + slot) * HEAD_VEC4S + d];
+                    for (var h = 0u; h < HEADS; h++) { // unroll
+                        mixed[h][n] += spread_one(scores[h][p], i) * v;
+                    }
+                }
+            }
+        }
+    }
+
+    for (var h = 0u; h < HEADS; h++) { // unroll
+        for (var n = 0u; n < LANE_VEC4S; n++) { // unroll
+            if (n * 8u + lane < HEAD_VEC4S) {
+                y[row * params.y_pitch + (head0 + h) * HEAD_VEC4S + n * 8u + lane] = mixed[h][n] / total[h];
+            }
+        }
+    }
+}
+
+const LOWEST: f32 = -3.0e38;

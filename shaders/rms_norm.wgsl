@@ -1,0 +1,35 @@
+// y = x / sqrt(mean(x^2) + eps) * gamma (1910.07467). One row a workgroup. With `gather`, row i of y comes from row
+// sample_rows[i] of x: the output head is computed for sampled rows only.
+struct Params {
+    x_pitch: u32,     // vec4s a row of x
+    y_pitch: u32,     // vec4s a row of y
+    width_vec4s: u32, // vec4s of a row that count
+    gather: u32,      // 1: rows come from sample_rows
+    eps: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
+@group(0) @binding(2) var<storage, read> gamma: array<vec4<f32>>; // [width_vec4s]
+@group(0) @binding(3) var<storage, read> sample_rows: array<u32>; // [S]
+@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>; // [M or S][y_pitch]
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let row = workgroup.x;
+    var source = row;
+    if (params.gather == 1u) {
+        source = sample_rows[row];
+    }
+    let source_start = source * params.x_pitch;
+    var squares = 0.0;
+    for (var i = thread; i < params.width_vec4s; i += WORKGROUP) {
+        let v = x[source_start + i];
+        squares += dot(v, v);
+    }
+    let mean = sum_all(squares, thread) / f32(params.width_vec4s * 4u);
+    let scale = inverseSqrt(mean + params.eps);
+    for (var i = thread; i < params.width_vec4s; i += WORKGROUP) {
+        y[row * params.y_pitch + i] = x[source_start + i] * scale * gamma[i];
+    }
+}
