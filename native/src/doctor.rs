@@ -4,7 +4,8 @@
 
 use serde::Serialize;
 
-use crate::cli::{AdapterArgs, DoctorArgs};
+use crate::adapters;
+use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::terminal::{write_json, write_line};
 
@@ -79,7 +80,13 @@ impl std::fmt::Display for AdapterReport {
 /// # Errors
 /// Exit code 3 where no adapter is there or none matches, with what to install.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let found = select(adapters(), &args.adapter)?;
+    let wanted = args.adapter.adapter.as_deref();
+    // Also without a wish: an empty machine is to be told what it lacks.
+    let (chosen_idx, chosen) = adapters::choose(wanted)?;
+    let found: Vec<AdapterReport> = match wanted {
+        Some(_) => vec![report(chosen_idx, &chosen)],
+        None => adapters::list().iter().enumerate().map(|(idx, adapter)| report(idx, adapter)).collect(),
+    };
     if args.output.json {
         return write_json(&found);
     }
@@ -88,43 +95,8 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         true => write_line(
             "only a software adapter is here; a GPU's driver would be used as soon as it is installed",
         ),
-        false => Ok(()),
+        false => write_line(&format!("adapter {chosen_idx} is used unless --adapter names another")),
     }
-}
-
-fn select(found: Vec<AdapterReport>, args: &AdapterArgs) -> Result<Vec<AdapterReport>, Failure> {
-    if found.is_empty() {
-        return Err(Failure::no_adapter(format!("no GPU adapter answered; {}", what_is_missing())));
-    }
-    let Some(wanted) = &args.adapter else { return Ok(found) };
-    let names = found.iter().map(|adapter| adapter.name.clone()).collect::<Vec<_>>().join(", ");
-    let lower = wanted.to_lowercase();
-    let matches = |adapter: &AdapterReport| match wanted.parse::<usize>() {
-        Ok(index) => adapter.index == index,
-        Err(_) => adapter.name.to_lowercase().contains(&lower),
-    };
-    let chosen: Vec<AdapterReport> = found.into_iter().filter(matches).collect();
-    match chosen.is_empty() {
-        true => {
-            Err(Failure::no_adapter(format!("no adapter matches --adapter {wanted}; there are: {names}")))
-        }
-        false => Ok(chosen),
-    }
-}
-
-/// What to do on this system when no adapter answers.
-pub fn what_is_missing() -> &'static str {
-    if cfg!(target_os = "linux") {
-        "install your GPU's Vulkan driver, or Mesa's driver for the CPU with `sudo apt-get install mesa-vulkan-drivers libvulkan1` (`cargo xtask setup` does it on any distribution)"
-    } else {
-        "install your GPU's current driver"
-    }
-}
-
-fn adapters() -> Vec<AdapterReport> {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-    let found = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
-    found.iter().enumerate().map(|(index, adapter)| report(index, adapter)).collect()
 }
 
 fn report(index: usize, adapter: &wgpu::Adapter) -> AdapterReport {

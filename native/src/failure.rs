@@ -3,7 +3,9 @@
 //! Invariant: the sentence says what, with which value, and what to do next.
 
 use firstlight_engine::error::{DeviceError, LoadError};
+use firstlight_engine::model::LoadFailure;
 use firstlight_engine::request::RejectReason;
+use firstlight_engine::runner::RunnerError;
 
 /// The exit codes that scripts hold on to; 0 is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,23 @@ impl From<DeviceError> for Failure {
             }
             DeviceError::OutOfMemory { .. } | DeviceError::Kernel { .. } => Self::failed(sentence),
         }
+    }
+}
+
+impl From<LoadFailure> for Failure {
+    fn from(failure: LoadFailure) -> Self {
+        match failure {
+            LoadFailure::Load(error) => error.into(),
+            LoadFailure::Device(error) => error.into(),
+            LoadFailure::Runner(error) => error.into(),
+            LoadFailure::Compose(error) => Self::failed(error.to_string()),
+        }
+    }
+}
+
+impl From<RunnerError> for Failure {
+    fn from(error: RunnerError) -> Self {
+        Self::failed(error.to_string())
     }
 }
 

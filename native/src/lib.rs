@@ -1,5 +1,6 @@
 //! The native host of Firstlight, as a library so that the test suite can call what the command line calls.
 
+pub mod adapters;
 pub mod answer;
 pub mod cache;
 pub mod chat;

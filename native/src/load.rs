@@ -3,6 +3,7 @@
 //! Invariant: the model is found and its headers are checked before any adapter is touched.
 
 use firstlight_engine::engine::{Engine, EngineConfig};
+use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::text::Preparer;
 use firstlight_engine::timeline::ModelLabel;
 
@@ -17,20 +18,18 @@ use crate::{model_text, sizing};
 
 mod gpu;
 
-pub use gpu::Runner;
-
 /// A session with the model and the room that `args` name.
 ///
 /// # Errors
 /// Exit code 4 for the model, 2 for room that does not fit it, 3 for the adapter.
-pub fn session(args: &EngineArgs) -> Result<Session<Runner>, Failure> {
+pub fn session(args: &EngineArgs) -> Result<Session<GpuRunner>, Failure> {
     let clock = InstantClock::start();
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.model, &cache, &process_environment)?;
     let model = model_text::open(&files)?;
     let limits = sizing::limits(args, model.checkpoint.config())?;
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
-    let loaded = gpu::load(args, &model.checkpoint, &limits)?;
+    let loaded = gpu::load(&args.adapter, &model.checkpoint, &limits)?;
     let config = EngineConfig {
         scheduler: limits,
         eos_tokens: model.end_tokens(),
