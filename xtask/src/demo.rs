@@ -19,7 +19,7 @@ pub fn run(once: bool) -> Result<(), String> {
     println!("\n> {FIRST_QUESTION}\n");
     let program = |arguments: &[&str]| {
         let mut command = Command::new(workspace.binary());
-        command.args(arguments).env("FIRSTLIGHT_MODEL_FILE", &file);
+        command.args(arguments).env("FIRSTLIGHT_MODEL_FILE", &file).envs(workspace.driver_settings());
         command
     };
     watch(&mut program(&["run", "--max-tokens", "96", "-p", FIRST_QUESTION]))?;

@@ -39,9 +39,14 @@ impl Workspace {
         self.profile_folder.join(format!("firstlight{}", std::env::consts::EXE_SUFFIX))
     }
 
-    /// Compiled pipelines of the software driver, kept across runs.
-    pub fn shader_cache(&self) -> PathBuf {
-        self.profile_folder.join("mesa-shader-cache")
+    /// What programs that open a Vulkan driver get beside their own settings: a folder for sockets where the session has
+    /// none, because Mesa's layer for choosing devices complains on stderr about its absence.
+    pub fn driver_settings(&self) -> Vec<(&'static str, PathBuf)> {
+        let mut settings = vec![("MESA_SHADER_CACHE_DIR", self.profile_folder.join("mesa-shader-cache"))];
+        if cfg!(target_os = "linux") && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+            settings.push(("XDG_RUNTIME_DIR", std::env::temp_dir()));
+        }
+        settings
     }
 
     /// Downloads the crates first and by itself, so that a missing network is one sentence.
