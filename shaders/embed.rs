@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::matmul_lanes::{weight_bindings, weight_snippets};
+use crate::matmul::{weight_bindings, weight_snippets};
 use crate::weights::{Home, WeightFormat};
 use crate::{BindingKind, ComposeError, Program, compose};
 

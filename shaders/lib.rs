@@ -6,10 +6,14 @@
 
 pub mod compose;
 pub mod embed;
+pub mod matmul;
 pub mod matmul_lanes;
+pub mod matmul_tiled;
+pub mod matvec_split;
 pub mod paged_attention;
 pub mod rms_norm;
 pub mod rope_kv_write;
+pub mod sample;
 pub mod silu_mul;
 pub mod weights;
 

@@ -7,7 +7,6 @@ struct Params {
     x_pitch: u32,    // vec4s a row of x
     y_pitch: u32,    // floats a row of y
     y_column: u32,   // first column of y to write
-    num_units: u32,  // units of 64 along K
     num_groups: u32, // groups of 32 columns
 }
 
@@ -26,8 +25,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let row0 = workgroup.y * TM;
     var sums: array<array<f32, TN>, TM>;
 
-    for (var unit = 0u; unit < params.num_units; unit++) {
-        let line = group * params.num_units + unit;
+    for (var unit = 0u; unit < UNITS; unit++) {
+        let line = group * UNITS + unit;
         var scales: array<vec2<u32>, TN>;
         if (HAS_SCALE) {
             for (var c = 0u; c < TN; c++) { // unroll

@@ -12,24 +12,30 @@ pub struct Params {
     pub x_pitch: u32,
     /// vec4s a row of y.
     pub y_pitch: u32,
-    /// vec4s of a row that count.
-    pub width_vec4s: u32,
-    /// 1: rows come from `sample_rows`.
-    pub gather: u32,
     /// Added to the mean square.
     pub eps: f32,
 }
 
-/// The kernel: 8 lanes of a subgroup and no barrier, or 64 threads and a tree.
-pub fn program(subgroups: bool) -> Result<Program, ComposeError> {
+/// The kernel for rows of `width_vec4s` vec4s, all of them or (`gather`) those in `sample_rows`: 8 lanes of a subgroup and no
+/// barrier, or 64 threads and a tree.
+pub fn program(width_vec4s: u32, gather: bool, subgroups: bool) -> Result<Program, ComposeError> {
     let (threads, sum): (_, &[&str]) = if subgroups {
         (8, &[include_str!("common/sum_lanes.wgsl"), include_str!("common/lanes.wgsl")])
     } else {
         (64, &[include_str!("common/sum_workgroup.wgsl")])
     };
     Ok(Program {
-        name: format!("rms_norm/{}", if subgroups { "subgroups" } else { "workgroup" }),
-        wgsl: compose(&[("WORKGROUP", threads)], include_str!("rms_norm.wgsl"), sum)?,
+        name: format!(
+            "rms_norm/{}{}/{}",
+            width_vec4s * 4,
+            if gather { "/gather" } else { "" },
+            if subgroups { "subgroups" } else { "workgroup" }
+        ),
+        wgsl: compose(
+            &[("WORKGROUP", threads), ("WIDTH_VEC4S", width_vec4s), ("GATHER", u32::from(gather))],
+            include_str!("rms_norm.wgsl"),
+            sum,
+        )?,
         bindings: vec![
             BindingKind::Uniform,
             BindingKind::Read,

@@ -1,10 +1,10 @@
-// y = x / sqrt(mean(x^2) + eps) * gamma (1910.07467). One row a workgroup. With `gather`, row i of y comes from row
+// y = x / sqrt(mean(x^2) + eps) * gamma (1910.07467). One row a workgroup. With GATHER, row i of y comes from row
 // sample_rows[i] of x: the output head is computed for sampled rows only.
+//
+// Width and gather are constants: lavapipe compiles a kernel anew for every value of a uniform that bounds a loop or branch.
 struct Params {
-    x_pitch: u32,     // vec4s a row of x
-    y_pitch: u32,     // vec4s a row of y
-    width_vec4s: u32, // vec4s of a row that count
-    gather: u32,      // 1: rows come from sample_rows
+    x_pitch: u32, // vec4s a row of x
+    y_pitch: u32, // vec4s a row of y
     eps: f32,
 }
 
@@ -18,18 +18,18 @@ struct Params {
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = workgroup.x;
     var source = row;
-    if (params.gather == 1u) {
+    if (GATHER == 1u) {
         source = sample_rows[row];
     }
     let source_start = source * params.x_pitch;
     var squares = 0.0;
-    for (var i = thread; i < params.width_vec4s; i += WORKGROUP) {
+    for (var i = thread; i < WIDTH_VEC4S; i += WORKGROUP) {
         let v = x[source_start + i];
         squares += dot(v, v);
     }
-    let mean = sum_all(squares, thread) / f32(params.width_vec4s * 4u);
+    let mean = sum_all(squares, thread) / f32(WIDTH_VEC4S * 4u);
     let scale = inverseSqrt(mean + params.eps);
-    for (var i = thread; i < params.width_vec4s; i += WORKGROUP) {
+    for (var i = thread; i < WIDTH_VEC4S; i += WORKGROUP) {
         y[row * params.y_pitch + i] = x[source_start + i] * scale * gamma[i];
     }
 }

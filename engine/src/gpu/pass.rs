@@ -118,60 +118,70 @@ impl Timestamps {
     }
 }
 
-/// What a step copies back: the first `bytes` of `from`, behind 16 bytes of timestamps.
+/// Something a step copies back: the first `bytes` of `from`.
 pub struct Wanted<'a> {
     /// The buffer to read.
     pub from: &'a Buffer,
-    /// How much of it.
+    /// How much of it; a multiple of 4.
     pub bytes: u64,
 }
 
 /// Bytes at the start of the read-back buffer that hold the pass's timestamps.
 pub const TIMESTAMP_BYTES: u64 = 16;
 
-/// Encodes `dispatches` into one pass and one submit, reads `wanted` back through `readback`, and tells the pass's GPU time.
+/// Encodes `dispatches` into one pass and one submit, reads `wanted` back through `readback`, one behind the other, and tells
+/// the pass's time on the GPU's clock.
 ///
 /// Dispatches over samples are left out where there are none.
 pub async fn run(
     device: &Device,
     dispatches: &[Dispatch],
     (rows, samples): (u32, u32),
-    wanted: Wanted<'_>,
+    wanted: &[Wanted<'_>],
     readback: &Buffer,
     timestamps: Option<&Timestamps>,
 ) -> Result<(Vec<u8>, Option<u64>), RunnerError> {
     let mut encoder = device.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    {
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
-            label: Some("step"),
-            timestamp_writes: timestamps.map(|t| wgpu::ComputePassTimestampWrites {
-                query_set: &t.queries,
-                beginning_of_pass_write_index: Some(0),
-                end_of_pass_write_index: Some(1),
-            }),
-        });
-        for dispatch in dispatches {
-            match dispatch.extent {
-                Extent::Rows => dispatch.encode(&mut pass, rows),
-                Extent::Samples if samples > 0 => dispatch.encode(&mut pass, samples),
-                Extent::Samples => {}
-            }
-        }
-    }
+    encode_pass(&mut encoder, dispatches, (rows, samples), timestamps);
     if let Some(t) = timestamps {
         encoder.resolve_query_set(&t.queries, 0..2, &t.resolved, 0);
         encoder.copy_buffer_to_buffer(&t.resolved, 0, &readback.wgpu, 0, TIMESTAMP_BYTES);
     }
-    if wanted.bytes > 0 {
-        encoder.copy_buffer_to_buffer(&wanted.from.wgpu, 0, &readback.wgpu, TIMESTAMP_BYTES, wanted.bytes);
+    let mut end = TIMESTAMP_BYTES;
+    for Wanted { from, bytes } in wanted.iter().filter(|w| w.bytes > 0) {
+        encoder.copy_buffer_to_buffer(&from.wgpu, 0, &readback.wgpu, end, *bytes);
+        end += bytes;
     }
     device.queue.submit([encoder.finish()]);
-    let mut bytes = readback.read(TIMESTAMP_BYTES + wanted.bytes).await?;
+    let mut bytes = readback.read(end).await?;
     if let Some(failure) = device.failure() {
         return Err(failure);
     }
     let data = bytes.split_off(TIMESTAMP_BYTES as usize);
     Ok((data, timestamps.and_then(|t| t.elapsed_ns(&bytes))))
+}
+
+fn encode_pass(
+    encoder: &mut wgpu::CommandEncoder,
+    dispatches: &[Dispatch],
+    (rows, samples): (u32, u32),
+    timestamps: Option<&Timestamps>,
+) {
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+        label: Some("step"),
+        timestamp_writes: timestamps.map(|t| wgpu::ComputePassTimestampWrites {
+            query_set: &t.queries,
+            beginning_of_pass_write_index: Some(0),
+            end_of_pass_write_index: Some(1),
+        }),
+    });
+    for dispatch in dispatches {
+        match dispatch.extent {
+            Extent::Rows => dispatch.encode(&mut pass, rows),
+            Extent::Samples if samples > 0 => dispatch.encode(&mut pass, samples),
+            Extent::Samples => {}
+        }
+    }
 }
 
 impl Device {

@@ -3,16 +3,16 @@
 //! Never runs a step and knows nothing of requests. Invariant: rows of the batch are independent in every dispatch but
 //! attention, which reads other rows only through the KV cache.
 
-use firstlight_shaders::matmul_lanes::{Store, fused_column};
+use firstlight_shaders::matmul::{Store, fused_column};
 use firstlight_shaders::weights::GROUP_COLUMNS;
-use firstlight_shaders::{embed, paged_attention, rope_kv_write, silu_mul};
+use firstlight_shaders::{embed, paged_attention, rope_kv_write, sample, silu_mul};
 
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
 use super::plan::{Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
-use crate::gpu::{Buffer, Dispatch, Extent};
+use crate::gpu::{Buffer, Dispatch, Extent, SampleOn};
 
 /// Sizes fixed at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +45,22 @@ pub struct Llama {
     pub logits: Buffer,
     /// Floats a row of `logits`.
     pub logits_pitch: u32,
+    /// Where the GPU samples: what it reads and where it writes.
+    pub sampler: Option<Sampler>,
     /// Tokens of the vocabulary.
     pub vocab_size: u32,
     /// GPU bytes of weights.
     pub weight_bytes: u64,
     /// GPU bytes of the KV cache.
     pub kv_bytes: u64,
+}
+
+/// Sampling on the GPU.
+pub struct Sampler {
+    /// `[max_num_seqs]` [`sample::Row`]s.
+    pub choices: Buffer,
+    /// `[max_num_seqs]` token ids.
+    pub tokens: Buffer,
 }
 
 /// Loads the model of `loader.checkpoint` and lays out its pass.
@@ -120,7 +130,9 @@ pub async fn load<S: WeightSource>(
     };
     let head = head.as_ref().unwrap_or(&embedding);
     planner.matmul(Extent::Samples, &sampled, head, Store::Set, &logits, 0).await?;
+    let sampler = plan_sampler(planner, &config, &logits, limits.max_num_seqs).await?;
     Ok(Llama {
+        sampler,
         dispatches: planner.take(),
         rows,
         sample_rows,
@@ -132,6 +144,26 @@ pub async fn load<S: WeightSource>(
         weight_bytes: loader.bytes_resident,
         kv_bytes,
     })
+}
+
+/// Adds sampling to the pass, where the choice of kernels and the vocabulary allow it.
+async fn plan_sampler(
+    planner: &mut Planner<'_>,
+    config: &ModelConfig,
+    logits: &RowBuffer,
+    max_num_seqs: u32,
+) -> Result<Option<Sampler>, LoadFailure> {
+    if planner.choice().sample_on == SampleOn::Cpu || config.vocab_size > sample::MAX_VOCAB {
+        return Ok(None);
+    }
+    let rows = u64::from(max_num_seqs);
+    let choices =
+        planner.device().storage("sampling parameters", rows * size_of::<sample::Row>() as u64).await?;
+    let tokens = planner.device().storage("sampled tokens", rows * 4).await?;
+    let params = sample::Params { vocab: config.vocab_size, pitch: logits.pitch };
+    let bindings = [logits.buffer.binding(), choices.binding(), tokens.binding()];
+    planner.rows_in_x(Extent::Samples, sample::program()?, bytemuck::bytes_of(&params), &bindings).await?;
+    Ok(Some(Sampler { choices, tokens }))
 }
 
 /// The kernels move vec4s.

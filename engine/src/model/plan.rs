@@ -2,12 +2,12 @@
 //!
 //! Never runs in a step. Invariant: what it takes from the device is taken here and held by the bind groups.
 
-use firstlight_shaders::matmul_lanes::{Params as MatmulParams, Store, Variant};
-use firstlight_shaders::{Program, rms_norm};
+use firstlight_shaders::matmul::{Params as MatmulParams, Store};
+use firstlight_shaders::{ComposeError, Program, matmul_lanes, matmul_tiled, matvec_split, rms_norm};
 
 use super::LoadFailure;
 use super::matrix::Matrix;
-use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, Tile};
+use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulFamily, Tile};
 
 /// A buffer of rows.
 pub struct RowBuffer {
@@ -29,8 +29,63 @@ pub struct Planner<'a> {
     dispatches: Vec<Dispatch>,
 }
 
-/// Row tiles of the lanes kernel: one for a single row, one for more. Each is a pipeline to compile.
-const LANE_TILES: [(u32, u32); 2] = [(1, 1), (2, 4)];
+/// One shape of the matrix kernel: from `min_rows` rows on, `tile_rows` a workgroup.
+#[derive(Clone, Copy)]
+enum MatmulTile {
+    Lanes { min_rows: u32, tile_rows: u32 },
+    Split { min_rows: u32, tile_rows: u32 },
+    Tiled { min_rows: u32, tile_rows: u32 },
+}
+
+/// Each tile is a pipeline to compile, and on CPU drivers compilation dominates short runs: two.
+const LANE_TILES: [MatmulTile; 2] =
+    [MatmulTile::Lanes { min_rows: 1, tile_rows: 1 }, MatmulTile::Lanes { min_rows: 2, tile_rows: 4 }];
+
+/// On GPUs few rows are bound by the weights' bytes, and many by arithmetic.
+const SPLIT_TILES: [MatmulTile; 5] = [
+    MatmulTile::Split { min_rows: 1, tile_rows: 1 },
+    MatmulTile::Split { min_rows: 2, tile_rows: 4 },
+    MatmulTile::Split { min_rows: 5, tile_rows: 8 },
+    MatmulTile::Tiled { min_rows: 17, tile_rows: 32 },
+    MatmulTile::Tiled { min_rows: 65, tile_rows: 64 },
+];
+
+impl MatmulTile {
+    fn rows(self) -> (u32, u32) {
+        match self {
+            Self::Lanes { min_rows, tile_rows }
+            | Self::Split { min_rows, tile_rows }
+            | Self::Tiled { min_rows, tile_rows } => (min_rows, tile_rows),
+        }
+    }
+
+    /// The kernel for `matrix` and its grid's width over `groups` groups.
+    fn program(
+        self,
+        matrix: &Matrix,
+        store: Store,
+        choice: KernelChoice,
+        groups: u32,
+    ) -> Result<(Program, u32), ComposeError> {
+        let (format, bias, units) = (matrix.format, matrix.has_bias, matrix.units());
+        let (program, grid) = match self {
+            Self::Lanes { tile_rows, .. } => {
+                let (home, subgroups) = (choice.home, choice.subgroups);
+                let v = matmul_lanes::Variant { format, home, store, bias, units, tile_rows, subgroups };
+                (v.program()?, v.workgroups(1, groups))
+            }
+            Self::Split { tile_rows, .. } => {
+                let v = matvec_split::Variant { format, store, bias, units, tile_rows };
+                (v.program()?, v.workgroups(1, groups))
+            }
+            Self::Tiled { tile_rows, .. } => {
+                let v = matmul_tiled::Variant { format, store, bias, units, tile_rows };
+                (v.program()?, v.workgroups(1, groups))
+            }
+        };
+        Ok((program, grid[0]))
+    }
+}
 
 impl<'a> Planner<'a> {
     /// An empty pass.
@@ -55,8 +110,20 @@ impl<'a> Planner<'a> {
 
     /// Rows a buffer needs so that the largest tile never writes beyond it.
     pub fn row_capacity(&self, rows: u32) -> u32 {
-        let tile = LANE_TILES.iter().map(|&(_, tile)| tile).max().unwrap_or(1);
-        rows.next_multiple_of(tile)
+        let tile = self.tiles().iter().map(|tile| tile.rows()).filter(|&(min_rows, _)| min_rows <= rows);
+        rows.next_multiple_of(tile.map(|(_, tile_rows)| tile_rows).max().unwrap_or(1))
+    }
+
+    /// Row counts that between them dispatch every pipeline of a pass.
+    pub fn warm_up_rows(&self) -> Vec<u32> {
+        self.tiles().iter().map(|tile| tile.rows().0).collect()
+    }
+
+    fn tiles(&self) -> &'static [MatmulTile] {
+        match self.choice.matmul {
+            MatmulFamily::Lanes => &LANE_TILES,
+            MatmulFamily::Split => &SPLIT_TILES,
+        }
     }
 
     /// Takes a buffer of `rows` rows of `width` floats.
@@ -82,6 +149,21 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// Adds a kernel whose grid is the rows alone.
+    pub async fn rows_in_x(
+        &mut self,
+        extent: Extent,
+        program: Program,
+        params: &[u8],
+        bindings: &[wgpu::BindingResource<'_>],
+    ) -> Result<(), LoadFailure> {
+        let kernel = self.kernels.get(self.device, program).await?;
+        let uniform = self.device.uniform(kernel.name(), params).await?;
+        let all = with_uniform(&uniform, bindings);
+        self.dispatches.push(Dispatch::rows_in_x(self.device, extent, kernel, &all));
+        Ok(())
+    }
+
     /// Adds the norm of `x` (of its sampled rows, where given) into `y`.
     pub async fn norm(
         &mut self,
@@ -92,21 +174,12 @@ impl<'a> Planner<'a> {
         eps: f32,
         y: &RowBuffer,
     ) -> Result<(), LoadFailure> {
-        let params = rms_norm::Params {
-            x_pitch: x.pitch / 4,
-            y_pitch: y.pitch / 4,
-            width_vec4s: x.width / 4,
-            gather: u32::from(sample_rows.is_some()),
-            eps,
-        };
-        let kernel = self.kernels.get(self.device, rms_norm::program(self.choice.subgroups)?).await?;
-        let uniform = self.device.uniform(kernel.name(), bytemuck::bytes_of(&params)).await?;
+        let params = rms_norm::Params { x_pitch: x.pitch / 4, y_pitch: y.pitch / 4, eps };
+        let program = rms_norm::program(x.width / 4, sample_rows.is_some(), self.choice.subgroups)?;
         // Without a gather the binding is there and never read.
         let rows = sample_rows.unwrap_or(gamma);
         let bindings = [x.buffer.binding(), gamma.binding(), rows.binding(), y.buffer.binding()];
-        let all = with_uniform(&uniform, &bindings);
-        self.dispatches.push(Dispatch::rows_in_x(self.device, extent, kernel, &all));
-        Ok(())
+        self.rows_in_x(extent, program, bytemuck::bytes_of(&params), &bindings).await
     }
 
     /// Adds `y[.., y_column..] (store)= x * matrix^T`, one dispatch a shard.
@@ -126,21 +199,13 @@ impl<'a> Planner<'a> {
                 x_pitch: x.pitch / 4,
                 y_pitch: y.pitch,
                 y_column: y_column + first,
-                num_units: matrix.units(),
                 num_groups: shard.groups,
             };
             let mut tiles = Vec::new();
-            for (min_rows, tile_rows) in LANE_TILES {
-                let variant = Variant {
-                    format: matrix.format,
-                    home: self.choice.home,
-                    store,
-                    bias: matrix.has_bias,
-                    tile_rows,
-                    subgroups: self.choice.subgroups,
-                };
-                let kernel = self.kernels.get(self.device, variant.program()?).await?;
-                let grid_x = variant.workgroups(1, shard.groups)[0];
+            for tile in self.tiles() {
+                let (min_rows, tile_rows) = tile.rows();
+                let (program, grid_x) = tile.program(matrix, store, self.choice, shard.groups)?;
+                let kernel = self.kernels.get(self.device, program).await?;
                 tiles.push(Tile { min_rows, tile_rows, grid_x, kernel });
             }
             let uniform = self.device.uniform("matmul", bytemuck::bytes_of(&params)).await?;

@@ -3,13 +3,17 @@
 //! Never decides what runs; takes no GPU memory in a step. Invariant: what a step writes fits the buffers taken at load,
 //! because the batch keeps the limits they were taken for.
 
+use firstlight_shaders::sample;
+
 use super::{ModelRunner, RunnerError, RunnerOutput};
 use crate::error::LoadError;
 use crate::gpu::{self, Buffer, Device, KernelCache, KernelChoice, TIMESTAMP_BYTES, Timestamps, Wanted};
 use crate::model::{
     Checkpoint, Llama, LoadFailure, LoadProgress, MatrixLoader, PassLimits, Planner, WeightSource, llama,
 };
-use crate::sched::Batch;
+use crate::request::SampledToken;
+use crate::sampling;
+use crate::sched::{Batch, SampleRow};
 
 /// A model on a device.
 pub struct GpuRunner {
@@ -20,12 +24,10 @@ pub struct GpuRunner {
     readback: Buffer,
     timestamps: Option<Timestamps>,
     num_kernels: usize,
+    warm_up_rows: Vec<u32>,
     /// Bytes of the step's inputs, reused.
     upload: Vec<u32>,
 }
-
-/// Rows of the tiles that warm-up runs: every pipeline is dispatched once.
-const WARM_UP_ROWS: [u32; 2] = [1, 2];
 
 impl GpuRunner {
     /// Loads `checkpoint` onto `device` and compiles every kernel; [`GpuRunner::warm_up`] then runs each once.
@@ -47,18 +49,31 @@ impl GpuRunner {
             bytes_done: 0,
             bytes_resident: 0,
         };
+        let warm_up_rows = planner.warm_up_rows();
         let model = llama::load(&mut loader, &mut planner, limits).await?;
         let logits_bytes = u64::from(limits.max_num_seqs) * u64::from(model.logits_pitch) * 4;
-        let readback = device.readback("read-back", TIMESTAMP_BYTES + logits_bytes).await?;
+        let readback = device
+            .readback("read-back", TIMESTAMP_BYTES + u64::from(limits.max_num_seqs) * 4 + logits_bytes)
+            .await?;
         let timestamps = Timestamps::new(&device);
         let num_kernels = kernels.kernels().count();
-        Ok(Self { device, model, limits, choice, readback, timestamps, num_kernels, upload: Vec::new() })
+        Ok(Self {
+            device,
+            model,
+            limits,
+            choice,
+            readback,
+            timestamps,
+            num_kernels,
+            warm_up_rows,
+            upload: Vec::new(),
+        })
     }
 
     /// Runs every pipeline once: drivers compile at the first dispatch, and no request shall wait for it. To be called
     /// before the first request; it writes into block 0.
     pub async fn warm_up(&mut self) -> Result<(), RunnerError> {
-        for rows in WARM_UP_ROWS {
+        for rows in self.warm_up_rows.clone() {
             let rows = rows.min(self.limits.max_batch_tokens);
             let samples = rows.min(self.limits.max_num_seqs);
             // All zeros: token 0 at position 0 in slot 0 of block 0, over and over.
@@ -69,7 +84,7 @@ impl GpuRunner {
                 bytemuck::cast_slice(&vec![0u32; samples as usize]),
             );
             self.device.write(&self.model.block_tables, 0, &[0; 4]);
-            self.pass(rows, samples).await?;
+            self.pass(rows, samples, false).await?;
         }
         Ok(())
     }
@@ -99,20 +114,23 @@ impl GpuRunner {
         (self.model.weight_bytes, self.model.kv_bytes)
     }
 
-    /// The logits of the last pass's sample row `index`, `[vocab_size]`: for tests and comparisons.
-    pub async fn logits(&self, batch: &Batch) -> Result<Vec<Vec<f32>>, RunnerError> {
-        let bytes = self.forward(batch, &mut Vec::new()).await?.0;
-        let pitch = self.model.logits_pitch as usize;
-        let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-        Ok(floats.chunks(pitch).map(|row| row[..self.model.vocab_size as usize].to_vec()).collect())
+    /// The logits of the batch's sampled rows, `[vocab_size]` each: for tests and comparisons.
+    pub async fn logits(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, RunnerError> {
+        self.write_batch(batch);
+        let samples = batch.sample_rows.len();
+        let (bytes, _) = self.pass(batch.num_rows() as u32, samples as u32, true).await?;
+        let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes[self.chosen_bytes(samples)..]);
+        let vocab_size = self.model.vocab_size as usize;
+        Ok(floats.chunks(self.model.logits_pitch as usize).map(|row| row[..vocab_size].to_vec()).collect())
     }
 
-    /// Writes the batch's arrays, runs the pass, and gives the sampled rows' logits back.
-    async fn forward(
-        &self,
-        batch: &Batch,
-        upload: &mut Vec<u32>,
-    ) -> Result<(Vec<u8>, Option<u64>), RunnerError> {
+    /// Bytes of the tokens that the GPU chose, in front of what else comes back.
+    fn chosen_bytes(&self, samples: usize) -> usize {
+        if self.model.sampler.is_some() { samples * 4 } else { 0 }
+    }
+
+    /// Writes the batch's arrays into the buffers that the pass reads.
+    fn write_batch(&mut self, batch: &Batch) {
         let (rows, samples) = (batch.num_rows(), batch.sample_rows.len());
         assert!(
             rows <= self.limits.max_batch_tokens as usize
@@ -122,6 +140,7 @@ impl GpuRunner {
             batch.num_seqs(),
             self.limits
         );
+        let upload = &mut self.upload;
         upload.clear();
         for seq in 0..batch.num_seqs() {
             for row in batch.query_start[seq] as usize..batch.query_start[seq + 1] as usize {
@@ -140,31 +159,55 @@ impl GpuRunner {
             upload.resize(start + self.model.table_pitch as usize, 0);
         }
         self.device.write(&self.model.block_tables, 0, bytemuck::cast_slice(upload));
-        self.pass(rows as u32, samples as u32).await
+        if let Some(sampler) = &self.model.sampler {
+            let choices = batch.sample_rows.iter().map(|row| sample::Row::from(&sampling::choice(row)));
+            let choices: Vec<_> = choices.collect();
+            self.device.write(&sampler.choices, 0, bytemuck::cast_slice(&choices));
+        }
     }
 
-    async fn pass(&self, rows: u32, samples: u32) -> Result<(Vec<u8>, Option<u64>), RunnerError> {
-        let bytes = u64::from(samples) * u64::from(self.model.logits_pitch) * 4;
-        let wanted = Wanted { from: &self.model.logits, bytes };
+    /// One pass over what was written; gives back the GPU's tokens, where it samples, and behind them the logits if wanted.
+    async fn pass(
+        &self,
+        rows: u32,
+        samples: u32,
+        logits: bool,
+    ) -> Result<(Vec<u8>, Option<u64>), RunnerError> {
+        let model = &self.model;
+        let mut wanted = Vec::with_capacity(2);
+        if let Some(sampler) = &model.sampler {
+            wanted.push(Wanted { from: &sampler.tokens, bytes: u64::from(samples) * 4 });
+        }
+        if logits {
+            let bytes = u64::from(samples) * u64::from(model.logits_pitch) * 4;
+            wanted.push(Wanted { from: &model.logits, bytes });
+        }
         let timestamps = self.timestamps.as_ref();
-        gpu::run(&self.device, &self.model.dispatches, (rows, samples), wanted, &self.readback, timestamps)
-            .await
+        gpu::run(&self.device, &model.dispatches, (rows, samples), &wanted, &self.readback, timestamps).await
     }
 }
 
 impl ModelRunner for GpuRunner {
     async fn execute(&mut self, batch: &Batch) -> Result<RunnerOutput, RunnerError> {
-        let mut upload = std::mem::take(&mut self.upload);
-        let forward = self.forward(batch, &mut upload).await;
-        self.upload = upload;
-        let (bytes, gpu_ns) = forward?;
+        self.write_batch(batch);
+        // A row is sampled in the same place whatever shares its batch: the two sides round differently.
+        let on_gpu = |sample: &SampleRow| self.model.sampler.is_some() && sampling::fits_gpu(&sample.params);
+        let logits = !batch.sample_rows.iter().all(on_gpu);
+        let samples = batch.sample_rows.len();
+        let (bytes, gpu_ns) = self.pass(batch.num_rows() as u32, samples as u32, logits).await?;
+        let (chosen, logits) = bytes.split_at(self.chosen_bytes(samples));
         let row_bytes = self.model.logits_pitch as usize * 4;
-        let mut logits = vec![0.0f32; self.model.vocab_size as usize];
-        let mut tokens = Vec::with_capacity(batch.sample_rows.len());
-        for (sample, row) in batch.sample_rows.iter().zip(bytes.chunks(row_bytes)) {
-            bytemuck::cast_slice_mut::<f32, u8>(&mut logits)
-                .copy_from_slice(&row[..self.model.vocab_size as usize * 4]);
-            tokens.push(crate::sampling::sample(&logits, sample));
+        let mut row = vec![0.0f32; self.model.vocab_size as usize];
+        let mut tokens = Vec::with_capacity(samples);
+        for (i, sample) in batch.sample_rows.iter().enumerate() {
+            if on_gpu(sample) {
+                let token = bytemuck::pod_read_unaligned(&chosen[i * 4..i * 4 + 4]);
+                tokens.push(SampledToken { token, logprobs: None });
+            } else {
+                let bytes = bytemuck::cast_slice_mut::<f32, u8>(&mut row);
+                bytes.copy_from_slice(&logits[i * row_bytes..][..bytes.len()]);
+                tokens.push(sampling::sample(&row, sample));
+            }
         }
         Ok(RunnerOutput { tokens, gpu_ns })
     }

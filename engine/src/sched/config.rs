@@ -51,11 +51,6 @@ impl SchedulerConfig {
         Ok(())
     }
 
-    /// Sequences that may run together: a row each must fit into one step, so that a prefill always gets at least one.
-    pub fn max_running(&self) -> usize {
-        self.max_num_seqs.min(self.max_batch_tokens) as usize
-    }
-
     /// Blocks that hold `tokens` tokens.
     pub fn blocks_for(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.block_size as usize)

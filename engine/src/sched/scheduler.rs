@@ -4,13 +4,17 @@
 //! Invariant: running, then waiting, then inbox hold all live sequences in order of arrival. Running is a prefix of that
 //! order because admission takes the first of the queue and eviction gives the last of the batch back to its front.
 //!
+//! Who gets tokens: the batch is gone through in order of arrival, and admission stops where the step's tokens are spent.
+//! Only the last of the batch can therefore be in the middle of its prompt: all before it are a row each, so going in
+//! order is decode rows first, then one prompt chunk of what they leave. And running never exceeds the tokens of a step,
+//! because whoever is admitted got a token after everyone before it got theirs: everyone gets at least one in each step.
+//!
 //! Why nothing starves: the oldest sequence, `running[0]`, is never evicted while another runs, so a free block can
-//! always be had for it; running never exceeds the tokens of a step, so the decode rows of the others leave it at least
-//! one. It therefore computes at least a token in every step, generates a token after at most as many steps as it has
-//! tokens, and ends after finitely many; then the next is the oldest. Two sequences cannot evict each other forever,
-//! because only the older evicts the younger. With nothing running the pool is empty, and the first of the queue fits:
-//! a new one was checked against the whole pool on arrival, and an evicted one wanted at most one block while another
-//! held at least one.
+//! always be had for it, and so can a token. It computes in every step and generates after at most as many steps as it
+//! has tokens, so it ends after finitely many; then the next is the oldest. Two sequences cannot evict each other
+//! forever, because only the older evicts the younger. With nothing running the pool is empty, and the first of the
+//! queue fits: a new one was checked against the whole pool on arrival, and an evicted one wanted at most one more block
+//! than it held while another held at least one.
 
 use std::collections::VecDeque;
 
@@ -38,7 +42,7 @@ pub struct Scheduled {
 pub struct SchedulerOutput {
     /// Counts the passes of one scheduler that gave work.
     pub step: u64,
-    /// Single rows first, then chunks; each in order of arrival.
+    /// Everyone in the batch, in order of arrival: answers going on, then at most one chunk of a prompt.
     pub scheduled: Vec<Scheduled>,
     /// Evicted by this pass, youngest first.
     pub preempted: Vec<RequestId>,
@@ -53,7 +57,7 @@ struct Pass {
     now: Nanos,
     /// Tokens of the step that are left.
     budget: u32,
-    /// Tokens given, beside `running`.
+    /// Tokens given so far, beside `running`.
     grants: Vec<u32>,
     preempted: Vec<RequestId>,
     outgrown: Option<Box<RequestTimeline>>,
@@ -188,7 +192,7 @@ impl Scheduler {
         let mut pass = Pass {
             now,
             budget: self.config.max_batch_tokens,
-            grants: vec![0; self.running.len()],
+            grants: Vec::with_capacity(self.running.len() + 1),
             preempted: Vec::new(),
             outgrown: None,
         };
@@ -207,34 +211,25 @@ impl Scheduler {
         SchedulerOutput { step, scheduled, preempted: pass.preempted, outgrown: pass.outgrown, obstacle }
     }
 
-    /// Tokens for those who run: single rows first, which keep answers flowing, then chunks of what is left.
+    /// Tokens for those who run, oldest first. A younger one may be evicted before its turn.
     fn grant_running(&mut self, pass: &mut Pass) {
-        for singles in [true, false] {
-            let mut idx = 0;
-            while idx < self.running.len() {
-                if (self.running[idx].num_uncomputed() == 1) == singles {
-                    self.grant(idx, pass);
-                }
-                idx += 1;
-            }
+        while pass.grants.len() < self.running.len() {
+            self.grant_next(pass);
         }
     }
 
-    /// As many tokens for `running[idx]` as budget and blocks allow, at least one if the budget has one: younger
-    /// sequences are evicted for it. Where it is the youngest itself it goes back to the queue; alone, it has outgrown
-    /// the pool and ends.
-    fn grant(&mut self, idx: usize, pass: &mut Pass) {
+    /// As many tokens for the next in the batch as budget and blocks allow, at least one: younger sequences are evicted
+    /// for it. Where it is the youngest itself it goes back to the queue; alone, it has outgrown the pool and ends.
+    fn grant_next(&mut self, pass: &mut Pass) {
+        let idx = pass.grants.len();
         let sequence = &self.running[idx];
-        let wanted = sequence.num_uncomputed().min(pass.budget as usize);
-        if wanted == 0 {
-            return;
-        }
         let in_table = sequence.block_table().len() * self.config.block_size as usize;
         let room_in_table = in_table - sequence.num_computed_tokens();
         while room_in_table == 0 && self.pool.num_free() == 0 {
             let youngest = self.running.len() - 1;
             if youngest == 0 {
-                self.end_outgrown(pass);
+                let id = self.running[0].id();
+                pass.outgrown = self.finish(id, FinishReason::Length, pass.now);
                 return;
             }
             self.preempt_youngest(pass);
@@ -243,9 +238,15 @@ impl Scheduler {
             }
         }
         let room = room_in_table + self.pool.num_free() * self.config.block_size as usize;
-        let num_tokens = wanted.min(room);
+        self.grant(idx, room, pass);
+    }
+
+    /// Tokens for `running[idx]`, which has `room` slots for them.
+    fn grant(&mut self, idx: usize, room: usize, pass: &mut Pass) {
+        let num_tokens = self.running[idx].num_uncomputed().min(room).min(pass.budget as usize);
+        assert!(num_tokens > 0, "{} is in the batch and gets nothing", self.running[idx].id());
         self.extend_table(idx, num_tokens);
-        pass.grants[idx] = num_tokens as u32;
+        pass.grants.push(num_tokens as u32);
         pass.budget -= num_tokens as u32;
     }
 
@@ -264,7 +265,6 @@ impl Scheduler {
     /// Recompute preemption: the blocks go back, the generated tokens stay, the sequence goes to the queue's front.
     fn preempt_youngest(&mut self, pass: &mut Pass) {
         let Some(mut sequence) = self.running.pop() else { return };
-        pass.budget += pass.grants.pop().unwrap_or(0);
         self.release(&mut sequence);
         sequence.transition(Edge::Preempted, pass.now);
         sequence.begin_wait(&self.ledger, pass.now);
@@ -276,63 +276,44 @@ impl Scheduler {
         self.waiting.push_front(sequence);
     }
 
-    fn end_outgrown(&mut self, pass: &mut Pass) {
-        let id = self.running[0].id();
-        pass.grants.clear();
-        pass.outgrown = self.finish(id, FinishReason::Length, pass.now);
-    }
-
     /// Takes from the queue's front while slots, budget and blocks allow. Says what stopped it.
     ///
-    /// A sequence is admitted only if all tokens it has would fit beside what the running ones still need for theirs:
-    /// a prompt is evicted because answers grew, not because two prompts were let in where one fits.
+    /// A sequence is admitted only if all the tokens it has would fit now: a prompt is evicted because answers grew, not
+    /// because it was let in where it could not fit.
     fn admit(&mut self, pass: &mut Pass) -> Option<Obstacle> {
-        if !pass.preempted.is_empty() {
-            return Some(Obstacle::Blocks);
-        }
-        let missing = |s: &Sequence| self.config.blocks_for(s.tokens().len()) - s.block_table().len();
-        let mut reserved: usize = self.running.iter().map(missing).sum();
         while let Some(first) = self.waiting.front() {
             if self.running.len() >= self.config.max_num_seqs as usize {
                 return Some(Obstacle::Slots);
             }
-            if self.running.len() >= self.config.max_running() || pass.budget == 0 {
+            if !pass.preempted.is_empty() {
+                return Some(Obstacle::Blocks);
+            }
+            if pass.budget == 0 {
                 return Some(Obstacle::Budget);
             }
             let needed = self.config.blocks_for(first.tokens().len());
-            if needed + reserved > self.pool.num_free() {
+            if needed > self.pool.num_free() {
                 assert!(!self.running.is_empty(), "{} needs {needed} blocks of an empty pool", first.id());
                 return Some(Obstacle::Blocks);
             }
             let Some(mut sequence) = self.waiting.pop_front() else { break };
             sequence.end_wait(&self.ledger, pass.now);
             sequence.transition(Edge::Admitted { cached: 0 }, pass.now);
-            let num_tokens = sequence.num_uncomputed().min(pass.budget as usize);
+            let room = sequence.num_uncomputed();
             self.running.push(sequence);
-            let idx = self.running.len() - 1;
-            self.extend_table(idx, num_tokens);
-            reserved += needed - self.running[idx].block_table().len();
-            pass.grants.push(num_tokens as u32);
-            pass.budget -= num_tokens as u32;
+            self.grant(self.running.len() - 1, room, pass);
         }
         None
     }
 
     fn scheduled(&self, grants: &[u32]) -> Vec<Scheduled> {
-        let mut singles = Vec::with_capacity(grants.len());
-        let mut chunks = Vec::new();
-        for (running_idx, (sequence, &num_tokens)) in self.running.iter().zip(grants).enumerate() {
-            let is_single = num_tokens == 1;
-            let is_decode = is_single && sequence.num_uncomputed() == 1 && sequence.num_generated() > 0;
-            let one = Scheduled { id: sequence.id(), num_tokens, is_decode, running_idx };
-            match num_tokens {
-                0 => {}
-                1 => singles.push(one),
-                _ => chunks.push(one),
-            }
-        }
-        singles.append(&mut chunks);
-        singles
+        let given = self.running.iter().zip(grants).enumerate();
+        given
+            .map(|(running_idx, (sequence, &num_tokens))| {
+                let is_decode = sequence.num_generated() > 0 && sequence.num_uncomputed() == 1;
+                Scheduled { id: sequence.id(), num_tokens, is_decode, running_idx }
+            })
+            .collect()
     }
 
     /// The arrays of the forward pass that `output` decided.
@@ -415,7 +396,10 @@ impl Scheduler {
     /// If they do not agree: a defect of ours.
     pub fn check_integrity(&self) {
         self.pool.check_integrity(self.sequences().map(Sequence::block_table));
-        assert!(self.running.len() <= self.config.max_running(), "{} run", self.running.len());
+        let most = self.config.max_num_seqs.min(self.config.max_batch_tokens) as usize;
+        assert!(self.running.len() <= most, "{} run, {most} may", self.running.len());
+        let older = &self.running[..self.running.len().saturating_sub(1)];
+        assert!(older.iter().all(|s| s.num_uncomputed() <= 1), "only the youngest is amid its prompt");
         for sequence in self.sequences() {
             let slots = sequence.block_table().len() * self.config.block_size as usize;
             assert!(sequence.num_computed_tokens() <= slots, "{} computed beyond its blocks", sequence.id());

@@ -1,0 +1,96 @@
+// y[M][N] = x[M][K] * W[N][K]^T for many rows on GPUs. A workgroup computes TILE_ROWS rows x 64 columns, 32 of K at a time:
+// its threads bring both tiles into workgroup memory, the weights dequantised once, and each adds up TM rows x 4 columns.
+//
+// Order of summation, the same as in matvec_split.wgsl: along a segment of K, then over the segments in order.
+struct Params {
+    x_pitch: u32,    // vec4s a row of x
+    y_pitch: u32,    // floats a row of y
+    y_column: u32,   // first column of y to write
+    num_groups: u32, // groups of 32 columns
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
+// Bindings 2 and 3 are the weights: see data_*.wgsl and scales_*.wgsl.
+@group(0) @binding(4) var<storage, read> bias: array<f32>; // [N]
+@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [M][y_pitch]
+
+// Both tiles hold vec4s along K. Columns lie as [TN][2 groups][8 lanes], so that the 16 lanes of a row of threads read
+// neighbours; a row of x has its 8 vec4s shuffled, so that two rows of threads read different banks.
+var<workgroup> x_tile: array<vec4<f32>, TILE_ROWS * 8u>; // [TILE_ROWS][8]
+var<workgroup> w_tile: array<vec4<f32>, 64u * 8u>;       // [8][64]
+
+fn x_place(row: u32, step: u32) -> u32 {
+    return row * 8u + (step ^ (row & 7u));
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let lane = thread & 7u;
+    let wanted = workgroup.x * 2u + ((thread >> 3u) & 1u);
+    let thread_row = thread >> 4u;
+    let row0 = workgroup.y * TILE_ROWS;
+
+    // What this thread loads: of x, vec4 `x_step` of every 32nd row; of W, a quarter of a block of one column.
+    let x_row = thread >> 3u;
+    let x_step = thread & 7u;
+    let w_column = thread & 31u;
+    let w_half = (thread >> 5u) & 1u;
+    let w_step = (thread >> 6u) * 2u;
+    // A second group beyond the last is the last one again, and is not stored.
+    let w_group = min(workgroup.x * 2u + w_half, params.num_groups - 1u);
+    let w_place = (w_column >> 3u) * 16u + w_half * 8u + (w_column & 7u);
+
+    let segment_units = (UNITS + SEGMENTS - 1u) / SEGMENTS;
+    var totals: array<array<f32, TN>, TM>;
+    for (var segment = 0u; segment < SEGMENTS; segment++) {
+        let first = min(segment * segment_units, UNITS);
+        let end = min(first + segment_units, UNITS);
+        var sums: array<array<f32, TN>, TM>;
+        for (var block = first * 2u; block < end * 2u; block++) {
+            let line = w_group * UNITS + (block >> 1u);
+            var scales = vec2<u32>(0u);
+            if (HAS_SCALE) {
+                scales = weight_scale(line, w_column);
+            }
+            let odd = (block & 1u) == 1u;
+            let d = select(block_scale(scales, 0u), block_scale(scales, 1u), odd);
+            let m = select(block_minimum(scales, 0u), block_minimum(scales, 1u), odd);
+            // Nobody still reads the tiles of the block before.
+            workgroupBarrier();
+            for (var i = 0u; i < 2u; i++) { // unroll
+                let step = w_step + i;
+                let texel_line = (line * 2u + (block & 1u)) * BLOCK_TEXELS + step / TEXEL_VEC4S;
+                let texel = weight_texel(texel_line, w_column);
+                w_tile[step * 64u + w_place] = dequantise(texel, step % TEXEL_VEC4S, d, m);
+            }
+            for (var i = 0u; i < TM / 2u; i++) { // unroll
+                let row = i * 32u + x_row;
+                x_tile[x_place(row, x_step)] = x[(row0 + row) * params.x_pitch + block * 8u + x_step];
+            }
+            workgroupBarrier();
+            for (var step = 0u; step < 8u; step++) { // unroll
+                var w: array<vec4<f32>, TN>;
+                for (var c = 0u; c < TN; c++) { // unroll
+                    w[c] = w_tile[step * 64u + c * 16u + (thread & 15u)];
+                }
+                for (var r = 0u; r < TM; r++) { // unroll
+                    let x4 = x_tile[x_place(r * THREAD_ROWS + thread_row, step)];
+                    for (var c = 0u; c < TN; c++) { // unroll
+                        sums[r][c] = dot_add(w[c], x4, sums[r][c]);
+                    }
+                }
+            }
+        }
+        for (var r = 0u; r < TM; r++) { // unroll
+            for (var c = 0u; c < TN; c++) { // unroll
+                totals[r][c] += sums[r][c];
+            }
+        }
+    }
+    if (wanted < params.num_groups) {
+        for (var r = 0u; r < TM; r++) { // unroll
+            store(row0 + r * THREAD_ROWS + thread_row, wanted * 32u + lane, totals[r]);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The three matrix kernels: every format, home, store and tile, at the edges of their tiles, and their shared order of
+//! summation.
+
+use firstlight_shaders::matmul::{Params, Store, cpu, cpu_silu, fused_column};
+use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape, UNIT, pack};
+use firstlight_shaders::{Home, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split};
+
+use super::{Bench, POISON, Random, check_close};
+
+/// One of the three, with its choices.
+#[derive(Clone, Copy, Debug)]
+enum Kernel {
+    Lanes(matmul_lanes::Variant),
+    Split(matvec_split::Variant),
+    Tiled(matmul_tiled::Variant),
+}
+
+impl Kernel {
+    fn parts(self) -> (Program, WeightFormat, Store, bool, u32) {
+        match self {
+            Self::Lanes(v) => (v.program().unwrap(), v.format, v.store, v.bias, v.tile_rows),
+            Self::Split(v) => (v.program().unwrap(), v.format, v.store, v.bias, v.tile_rows),
+            Self::Tiled(v) => (v.program().unwrap(), v.format, v.store, v.bias, v.tile_rows),
+        }
+    }
+
+    fn workgroups(self, rows: u32, groups: u32) -> [u32; 3] {
+        match self {
+            Self::Lanes(v) => v.workgroups(rows, groups),
+            Self::Split(v) => v.workgroups(rows, groups),
+            Self::Tiled(v) => v.workgroups(rows, groups),
+        }
+    }
+
+    fn iterations(self, units: u32) -> u32 {
+        match self {
+            Self::Lanes(v) => v.iterations(units),
+            Self::Split(v) => v.iterations(units),
+            Self::Tiled(v) => v.iterations(units),
+        }
+    }
+}
+
+fn lanes(format: WeightFormat, home: Home, store: Store, tile_rows: u32, subgroups: bool) -> Kernel {
+    Kernel::Lanes(matmul_lanes::Variant { format, home, store, bias: false, tile_rows, subgroups })
+}
+
+fn split(format: WeightFormat, store: Store, tile_rows: u32) -> Kernel {
+    Kernel::Split(matvec_split::Variant { format, store, bias: false, tile_rows })
+}
+
+fn tiled(format: WeightFormat, store: Store, tile_rows: u32) -> Kernel {
+    Kernel::Tiled(matmul_tiled::Variant { format, store, bias: false, tile_rows })
+}
+
+fn biased(kernel: Kernel) -> Kernel {
+    match kernel {
+        Kernel::Lanes(v) => Kernel::Lanes(matmul_lanes::Variant { bias: true, ..v }),
+        Kernel::Split(v) => Kernel::Split(matvec_split::Variant { bias: true, ..v }),
+        Kernel::Tiled(v) => Kernel::Tiled(matmul_tiled::Variant { bias: true, ..v }),
+    }
+}
+
+/// Stored rows with random weights of a sensible size.
+fn stored_rows(format: WeightFormat, n: u32, k: u32, random: &mut Random) -> Vec<u8> {
+    let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
+    let count = n as usize * k as usize;
+    match format {
+        WeightFormat::F32 => random.floats(count).iter().flat_map(|x| x.to_le_bytes()).collect(),
+        WeightFormat::F16 => random.floats(count).iter().flat_map(|&x| half(x)).collect(),
+        WeightFormat::Bf16 => {
+            random.floats(count).iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect()
+        }
+        _ => {
+            let mut bytes = Vec::new();
+            for _ in 0..count / 32 {
+                let block = bytes.len();
+                bytes.extend((0..format.block_bytes()).map(|_| random.bits() as u8));
+                bytes[block..block + 2].copy_from_slice(&half(0.01 + random.float().abs() * 0.01));
+                if format == WeightFormat::Q4_1 {
+                    bytes[block + 2..block + 4].copy_from_slice(&half(random.float() * 0.1));
+                }
+            }
+            bytes
+        }
+    }
+}
+
+/// Operands of one product, and what the kernels are to read.
+struct Case {
+    rows: u32,
+    n: u32,
+    k: u32,
+    x: Vec<f32>,
+    w: Vec<f32>,
+    shape: PackedShape,
+    data: Vec<u8>,
+    scales: Vec<u8>,
+}
+
+impl Case {
+    fn new(format: WeightFormat, rows: u32, n: u32, k: u32) -> Self {
+        let mut random = Random(u64::from(rows) << 40 | u64::from(n) << 16 | u64::from(k));
+        let stored = stored_rows(format, n, k, &mut random);
+        let row_bytes = format.row_bytes(k);
+        let row = |i: u32| stored.get(i as usize * row_bytes..(i as usize + 1) * row_bytes);
+        let shape = PackedShape::new(format, n, k);
+        let (data, mut scales) = pack(shape, k, row);
+        // A binding of formats without scales still has to be something.
+        scales.resize(scales.len().max(128), 0);
+        let w = stored.chunks(row_bytes).flat_map(|row| format.dequantise_row(row, k)).collect();
+        Self { rows, n, k, x: random.floats((rows * k) as usize), w, shape, data, scales }
+    }
+
+    /// x with its rows padded along K, and to a multiple of `tile_rows`: finite, and not zero, where nothing counts.
+    fn padded_x(&self, tile_rows: u32) -> Vec<f32> {
+        let pitch = (self.shape.units * UNIT) as usize;
+        let mut padded = vec![3.5; self.rows.next_multiple_of(tile_rows) as usize * pitch];
+        for (row, x) in self.x.chunks(self.k as usize).enumerate() {
+            padded[row * pitch..row * pitch + x.len()].copy_from_slice(x);
+        }
+        padded
+    }
+
+    /// Runs `kernel` into columns of a wider y and returns y, `[rows][width]`; what lies beside is checked here.
+    fn run(&self, bench: &mut Bench, kernel: Kernel) -> (Vec<f32>, usize) {
+        let (program, _, store, bias, tile_rows) = kernel.parts();
+        let padded_n = self.shape.groups * GROUP_COLUMNS;
+        let width = if store == Store::Silu { padded_n / 2 } else { padded_n } as usize;
+        let (margin, pitch) = (3, width + 5);
+        let params = Params {
+            x_pitch: self.shape.units * UNIT / 4,
+            y_pitch: pitch as u32,
+            y_column: margin as u32,
+            num_groups: self.shape.groups,
+        };
+        let rows = self.rows.next_multiple_of(tile_rows) as usize;
+        let mut y = vec![f32::from_bits(POISON); rows * pitch];
+        if store == Store::Add {
+            for row in y.chunks_mut(pitch) {
+                row[margin..margin + width].fill(0.5);
+            }
+        }
+        let biases: Vec<f32> = if bias { (0..padded_n).map(bias_of).collect() } else { vec![f32::NAN; 4] };
+        let x = self.padded_x(tile_rows);
+        let name = program.name.clone();
+        let written = bench.run(
+            program,
+            &[
+                bytemuck::bytes_of(&params),
+                bytemuck::cast_slice(&x),
+                &self.data,
+                &self.scales,
+                bytemuck::cast_slice(&biases),
+                bytemuck::cast_slice(&y),
+            ],
+            kernel.workgroups(self.rows, self.shape.groups),
+        );
+        let mut inside = Vec::new();
+        for row in bytemuck::cast_slice::<u8, f32>(&written).chunks(pitch) {
+            let beside = row[..margin].iter().chain(&row[margin + width..]);
+            assert!(beside.clone().all(|v| v.to_bits() == POISON), "{name} writes beside its columns");
+            inside.extend_from_slice(&row[margin..margin + width]);
+        }
+        inside.truncate(self.rows as usize * width);
+        (inside, width)
+    }
+
+    /// What `kernel` should give, `[rows][width]`: columns past n hold what zero weights give.
+    fn expected(&self, kernel: Kernel, width: usize) -> Vec<f64> {
+        let (_, _, store, bias, _) = kernel.parts();
+        let product = cpu(&self.x, &self.w, self.rows as usize, self.n as usize, self.k as usize);
+        let at = |row: usize, column: u32| {
+            let product =
+                if column < self.n { product[row * self.n as usize + column as usize] } else { 0.0 };
+            product + if bias { f64::from(bias_of(column)) } else { 0.0 }
+        };
+        let mut expected = Vec::with_capacity(self.rows as usize * width);
+        for row in 0..self.rows as usize {
+            expected.extend((0..width as u32).map(|i| match store {
+                Store::Set => at(row, i),
+                Store::Add => 0.5 + at(row, i),
+                Store::Silu => cpu_silu(at(row, fused_column(i, false)), at(row, fused_column(i, true))),
+            }));
+        }
+        expected
+    }
+}
+
+fn bias_of(column: u32) -> f32 {
+    (column % 17) as f32 * 0.25 - 2.0
+}
+
+fn check(bench: &mut Bench, kernel: Kernel, rows: u32, n: u32, k: u32) {
+    let (program, format, ..) = kernel.parts();
+    let case = Case::new(format, rows, n, k);
+    let (got, width) = case.run(bench, kernel);
+    check_close(&format!("{} {rows}x{n}x{k}", program.name), &got, &case.expected(kernel, width));
+}
+
+/// Columns at the edges of a group and of a workgroup, K at the edges of a unit; few products are large.
+const SHAPES: [(u32, u32); 7] = [(1, 64), (31, 96), (32, 32), (33, 576), (65, 64), (130, 32), (64, 1536)];
+
+/// Every shape with as many rows as `tile_rows` makes interesting: one pipeline.
+fn sweep(bench: &mut Bench, kernel: Kernel) {
+    let (_, format, _, _, tile) = kernel.parts();
+    let rows = [1, tile - tile / 2, tile, tile + 1, 2 * tile, tile, 1];
+    for ((n, k), rows) in SHAPES.into_iter().zip(rows) {
+        check(bench, kernel, rows, n, k);
+    }
+    if !format.is_blocked() {
+        check(bench, kernel, tile, 33, 8);
+    }
+}
+
+#[test]
+fn lanes_in_textures_with_subgroups() {
+    let mut bench = Bench::new();
+    for (format, tile) in WeightFormat::ALL.into_iter().zip([1, 4, 2, 4, 8, 1]) {
+        sweep(&mut bench, lanes(format, Home::Texture, Store::Set, tile, true));
+    }
+}
+
+#[test]
+fn lanes_in_buffers_without_subgroups() {
+    let mut bench = Bench::with_default_limits();
+    for (format, tile) in WeightFormat::ALL.into_iter().zip([2, 1, 4, 1, 1, 4]) {
+        sweep(&mut bench, lanes(format, Home::Buffer, Store::Set, tile, false));
+    }
+}
+
+#[test]
+fn lanes_with_every_store() {
+    let mut bench = Bench::new();
+    let (q4, q8) = (WeightFormat::Q4_1, WeightFormat::Q8_0);
+    sweep(&mut bench, biased(lanes(q4, Home::Texture, Store::Add, 1, true)));
+    sweep(&mut bench, biased(lanes(q8, Home::Texture, Store::Silu, 2, true)));
+    sweep(&mut bench, lanes(WeightFormat::F16, Home::Buffer, Store::Silu, 1, true));
+    sweep(&mut bench, lanes(q8, Home::Texture, Store::Add, 2, false));
+}
+
+#[test]
+fn split_in_every_format() {
+    let mut bench = Bench::with_default_limits();
+    for (format, tile) in WeightFormat::ALL.into_iter().zip([1, 2, 1, 4, 2, 1]) {
+        sweep(&mut bench, split(format, Store::Set, tile));
+    }
+}
+
+#[test]
+fn tiled_in_every_format() {
+    let mut bench = Bench::with_default_limits();
+    for (format, tile) in WeightFormat::ALL.into_iter().zip([32, 64, 32, 64, 32, 32]) {
+        sweep(&mut bench, tiled(format, Store::Set, tile));
+    }
+}
+
+#[test]
+fn split_and_tiled_with_every_store() {
+    let mut bench = Bench::with_default_limits();
+    let (q4, q8) = (WeightFormat::Q4_1, WeightFormat::Q8_0);
+    sweep(&mut bench, biased(split(q8, Store::Add, 1)));
+    sweep(&mut bench, biased(split(q4, Store::Silu, 2)));
+    sweep(&mut bench, biased(tiled(q8, Store::Silu, 32)));
+    sweep(&mut bench, biased(tiled(q4, Store::Add, 64)));
+}
+
+/// Rows of the same x, alone or among others, from every kernel of a family: the same bits.
+fn check_same_bits(format: WeightFormat, kernels: &[Kernel]) {
+    let mut bench = Bench::new();
+    // 11 units: segments of 2, one of 1, and empty ones.
+    let case = Case::new(format, 9, 64, 11 * UNIT);
+    let bits = |y: Vec<f32>| y.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    let expected = bits(case.run(&mut bench, kernels[0]).0);
+    for &kernel in &kernels[1..] {
+        let got = bits(case.run(&mut bench, kernel).0);
+        assert_eq!(got, expected, "{} and {}", kernels[0].parts().0.name, kernel.parts().0.name);
+    }
+}
+
+#[test]
+fn split_and_tiled_give_the_same_bits() {
+    for format in [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Q8_0, WeightFormat::Q4_1] {
+        let tiles = [1, 2, 8].map(|tile| split(format, Store::Set, tile));
+        check_same_bits(format, &[tiles[0], tiles[1], tiles[2], tiled(format, Store::Set, 32)]);
+    }
+    let format = WeightFormat::Q4_0;
+    check_same_bits(format, &[split(format, Store::Set, 4), tiled(format, Store::Set, 64)]);
+}
+
+#[test]
+fn lanes_give_the_same_bits_in_every_tile_and_home() {
+    let format = WeightFormat::Q4_1;
+    let at = |home, tile, subgroups| lanes(format, home, Store::Set, tile, subgroups);
+    check_same_bits(format, &[1, 2, 4, 8].map(|tile| at(Home::Texture, tile, true)));
+    check_same_bits(format, &[at(Home::Texture, 1, true), at(Home::Buffer, 4, true)]);
+    check_same_bits(format, &[at(Home::Texture, 1, false), at(Home::Buffer, 4, false)]);
+}
+
+/// A vocabulary's worth of columns: more groups than one row of a weight texture holds lines.
+#[test]
+fn columns_beyond_65536() {
+    let mut bench = Bench::new();
+    let (q8, q4) = (WeightFormat::Q8_0, WeightFormat::Q4_0);
+    check(&mut bench, lanes(q8, Home::Texture, Store::Set, 1, true), 2, 151_936, 64);
+    check(&mut bench, split(q4, Store::Set, 1), 2, 151_936, 64);
+    check(&mut bench, tiled(q8, Store::Set, 32), 1, 65_537, 32);
+}
+
+/// Mesa 22.3.6 ends all loops of an invocation after 65,535 iterations, without a word.
+#[test]
+fn loops_stay_below_the_drivers_limit() {
+    let format = WeightFormat::Q4_0;
+    let kernels = [
+        lanes(format, Home::Texture, Store::Set, 8, true),
+        split(format, Store::Set, 1),
+        tiled(format, Store::Set, 32),
+    ];
+    // Ten times the widest layer that is known, 53,248 in Llama 3.1 405B.
+    let units = 10 * 53_248 / UNIT;
+    for kernel in kernels {
+        assert!(kernel.iterations(units) < 60_000, "{kernel:?}: {}", kernel.iterations(units));
+    }
+    let mut bench = Bench::new();
+    check(&mut bench, kernels[0], 1, 32, 10 * 53_248);
+    check(&mut bench, kernels[2], 1, 32, 53_248);
+}
