@@ -143,9 +143,12 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     }
 
     /// Takes a request. One that cannot run is answered with a `Finished` event, reason `Rejected`, in the next output.
-    /// Its id must be new to this engine.
+    ///
+    /// # Panics
+    /// If a request of the same id is still here: ids are the host's to keep apart.
     pub fn submit_labelled(&mut self, request: Request, labels: RequestLabels) {
         let id = request.id;
+        assert!(self.scheduler.sequences().all(|s| s.id() != id), "request {id} is submitted twice");
         let prompt_len = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         let timeline =
             RequestTimeline::created(id, labels, Arc::clone(&self.labels), &request.stamps, prompt_len);

@@ -122,6 +122,10 @@ impl RequestTimeline {
     /// Takes `edge` at `now`. An edge that the state machine does not have, or an instant that goes back, is recorded
     /// and comes out of [`Self::check`]; nothing panics here.
     pub fn advance(&mut self, edge: Edge, now: Nanos) {
+        // Whoever asked must learn why it ended, also where the stamps make no sense.
+        if let (Edge::Finished { reason, detail }, None) = (&edge, &self.finish) {
+            self.finish = Some((*reason, detail.clone()));
+        }
         if now >= NANOS_LIMIT {
             self.break_rule(TimelineRule::BelowLimit, now, NANOS_LIMIT);
             return;
@@ -199,14 +203,13 @@ impl RequestTimeline {
                 self.position = 0;
                 self.enter(Place::Waiting, now);
             }
-            Edge::Finished { reason, detail } => {
+            Edge::Finished { .. } => {
                 if self.place == Place::Running {
                     self.settle(now);
                     self.close_attempt(now);
                 }
                 self.enter(Place::Done, now);
                 self.stamps.finished = Some(now);
-                self.finish = Some((reason, detail));
             }
             host => {
                 if let Some(idx) = host.host_idx() {

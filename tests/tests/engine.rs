@@ -1,139 +1,16 @@
 //! The engine over a scripted runner: evictions, endings, refusals and failures, each with the timeline it must leave.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+mod answer_text;
+mod bench;
+mod failures;
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
-use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent};
-use firstlight_engine::request::{
-    FinishReason, HostStamps, RejectReason, Request, RequestId, SampledToken, SamplingParams,
-};
-use firstlight_engine::runner::{ModelRunner, RunnerError, RunnerOutput};
-use firstlight_engine::sched::{Batch, SchedulerConfig};
-use firstlight_engine::timeline::{
-    EngineParts, ModelLabel, Place, RequestLabels, RequestTimeline, StepRecord,
-};
-use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
+use firstlight_engine::request::{FinishReason, RejectReason, RequestId, SamplingParams};
+use firstlight_engine::sched::SchedulerConfig;
+use firstlight_engine::timeline::{Place, RequestLabels, StepRecord};
 use serde_json::Value;
 
-const VOCAB_SIZE: u32 = 1000;
-
-/// Room for everything; tests tighten what they are about.
-const ROOMY: SchedulerConfig = SchedulerConfig {
-    max_num_seqs: 8,
-    max_batch_tokens: 64,
-    block_size: 4,
-    num_blocks: 64,
-    max_model_len: 256,
-    max_waiting: 16,
-    vocab_size: VOCAB_SIZE,
-};
-
-/// What is left of a request.
-#[derive(Debug)]
-struct Ended {
-    tokens: Vec<u32>,
-    reason: FinishReason,
-    detail: Option<RejectReason>,
-    timeline: RequestTimeline,
-}
-
-impl Ended {
-    fn engine_parts(&self) -> EngineParts {
-        self.timeline.parts().and_then(|parts| parts.engine).expect("it reached the inbox")
-    }
-
-    fn last_place(&self) -> Option<Place> {
-        self.timeline.residency().last().map(|stay| stay.place)
-    }
-}
-
-/// An engine whose steps take exactly one nanosecond each, and what came out of it.
-struct Bench<'c> {
-    clock: &'c ManualClock,
-    engine: Engine<ScriptedRunner<'c>, &'c ManualClock>,
-    tokens: BTreeMap<RequestId, Vec<u32>>,
-    ended: BTreeMap<RequestId, Ended>,
-    steps: Vec<StepRecord>,
-}
-
-impl<'c> Bench<'c> {
-    fn new(clock: &'c ManualClock, scheduler: SchedulerConfig) -> Self {
-        Self::with_eos(clock, scheduler, &[])
-    }
-
-    fn with_eos(clock: &'c ManualClock, scheduler: SchedulerConfig, eos_tokens: &[u32]) -> Self {
-        let runner =
-            ScriptedRunner::new(scheduler.num_blocks, scheduler.block_size, VOCAB_SIZE).taking(clock, 1);
-        let engine = Engine::new(runner, clock, config(scheduler, eos_tokens), None);
-        Self { clock, engine, tokens: BTreeMap::new(), ended: BTreeMap::new(), steps: Vec::new() }
-    }
-
-    fn submit(&mut self, id: u64, prompt: &[u32], max_tokens: u32) {
-        self.submit_with(id, prompt, SamplingParams { max_tokens, ..SamplingParams::default() });
-    }
-
-    fn submit_with(&mut self, id: u64, prompt: &[u32], params: SamplingParams) {
-        self.engine.submit(request(id, prompt, params, self.clock.now()));
-    }
-
-    fn take(&mut self, events: Vec<RequestEvent>) {
-        for event in events {
-            match event {
-                RequestEvent::Token { id, token, .. } => self.tokens.entry(id).or_default().push(token.token),
-                RequestEvent::Finished { id, reason, detail, timeline, .. } => {
-                    timeline.check().expect("sums are exact");
-                    let tokens = self.tokens.remove(&id).unwrap_or_default();
-                    let ended = Ended { tokens, reason, detail, timeline: *timeline };
-                    assert!(self.ended.insert(id, ended).is_none(), "{id} ends twice");
-                }
-            }
-        }
-    }
-
-    fn step(&mut self) -> Result<(), RunnerError> {
-        let (output, result) = match step_now(&mut self.engine) {
-            Ok(output) => (output, Ok(())),
-            Err(failed) => (failed.output, Err(failed.error)),
-        };
-        self.engine.scheduler().check_integrity();
-        self.steps.extend(output.step);
-        self.take(output.events);
-        result
-    }
-
-    fn finish(&mut self) {
-        while self.engine.has_work() {
-            self.step().expect("no failure was injected");
-        }
-        assert_eq!(self.engine.counters().blocks_free, self.engine.counters().blocks_total);
-        assert_eq!(self.engine.counters().timelines_broken_total, 0);
-    }
-
-    fn ended(&self, id: u64) -> &Ended {
-        &self.ended[&RequestId(id)]
-    }
-}
-
-fn config(scheduler: SchedulerConfig, eos_tokens: &[u32]) -> EngineConfig {
-    let model = ModelLabel { name: "scripted".into(), sha256: None, quantisation: "none".into() };
-    EngineConfig { scheduler, eos_tokens: eos_tokens.to_vec(), model, engine_config: "c0ffee".into() }
-}
-
-fn request(id: u64, prompt: &[u32], params: SamplingParams, now: Nanos) -> Request {
-    Request { id: RequestId(id), prompt: prompt.to_vec(), params, stamps: HostStamps::at(now) }
-}
-
-fn answer(prompt: &[u32], max_tokens: u32) -> Vec<u32> {
-    let params = SamplingParams { max_tokens, ..SamplingParams::default() };
-    scripted_answer(prompt, &params, &[], usize::MAX, VOCAB_SIZE).0
-}
-
-fn prompt(first: u32, len: u32) -> Vec<u32> {
-    (first..first + len).collect()
-}
+use bench::{Bench, ROOMY, VOCAB_SIZE, answer, prompt, request};
 
 #[test]
 fn prompts_together_are_answered_as_each_alone_whatever_the_chunks_blocks_and_slots() {
@@ -391,96 +268,6 @@ fn answers_flow_on_while_a_long_prompt_goes_in_by_chunks() {
     assert_eq!(bench.ended(1).engine_parts().prefill.compute, 9);
 }
 
-#[test]
-fn a_lost_device_ends_those_who_run_and_pauses_those_who_wait() {
-    let clock = ManualClock::new();
-    let mut bench = Bench::new(&clock, SchedulerConfig { max_num_seqs: 2, ..ROOMY });
-    for id in 0..4 {
-        bench.submit(id, &prompt(100 * id as u32, 5), 6);
-    }
-    bench.step().expect("no failure yet");
-    bench.engine.runner_mut().fail_next();
-    assert_eq!(bench.step(), Err(RunnerError::DeviceLost("injected".into())));
-    assert_eq!(bench.ended.len(), 2, "the events of the failed step are not lost");
-    for id in [0, 1] {
-        assert_eq!((bench.ended(id).reason, bench.ended(id).tokens.len()), (FinishReason::Failed, 1));
-    }
-    assert_eq!(bench.engine.counters().blocks_free, 64);
-    // The host builds the device again, which takes a while.
-    clock.advance(7_000);
-    let fresh = ScriptedRunner::new(64, 4, VOCAB_SIZE).taking(&clock, 1);
-    bench.engine.replace_runner(fresh);
-    bench.finish();
-    for id in [2, 3] {
-        assert_eq!(bench.ended(id).tokens, answer(&prompt(100 * id as u32, 5), 6));
-        let waited = bench.ended(id).engine_parts().queue_wait;
-        assert_eq!((waited.slots, waited.paused, waited.total()), (2, 7_000, 7_002));
-    }
-}
-
-/// Gives the same answer to everything.
-struct Fixed(Vec<SampledToken>);
-
-impl ModelRunner for Fixed {
-    async fn execute(&mut self, _batch: &Batch) -> Result<RunnerOutput, RunnerError> {
-        Ok(RunnerOutput { tokens: self.0.clone(), gpu_ns: None })
-    }
-}
-
-#[test]
-fn a_runner_that_answers_nonsense_has_failed() {
-    let token = |token: u32| SampledToken { token, logprobs: None };
-    for nonsense in [vec![], vec![token(1), token(2)], vec![token(VOCAB_SIZE)]] {
-        let clock = ManualClock::new();
-        let mut engine = Engine::new(Fixed(nonsense), &clock, config(ROOMY, &[]), None);
-        engine.submit(request(0, &[1], SamplingParams::default(), 0));
-        let failed = step_now(&mut engine).expect_err("one row is sampled from");
-        assert!(matches!(failed.error, RunnerError::Internal(_)), "{failed}");
-        assert!(matches!(
-            failed.output.events[..],
-            [RequestEvent::Finished { reason: FinishReason::Failed, .. }]
-        ));
-        assert!(!engine.has_work());
-    }
-}
-
-/// Never ready the first time.
-struct Slow<'c>(ScriptedRunner<'c>, bool);
-
-impl ModelRunner for Slow<'_> {
-    async fn execute(&mut self, batch: &Batch) -> Result<RunnerOutput, RunnerError> {
-        if !std::mem::replace(&mut self.1, true) {
-            std::future::pending::<()>().await;
-        }
-        self.0.execute(batch).await
-    }
-}
-
-#[test]
-fn a_step_dropped_while_the_device_works_loses_nothing() {
-    let clock = ManualClock::new();
-    let runner = Slow(ScriptedRunner::new(64, 4, VOCAB_SIZE), false);
-    let mut engine = Engine::new(runner, &clock, config(ROOMY, &[]), None);
-    engine.submit(request(0, &[], SamplingParams::default(), 0));
-    engine.submit(request(1, &[5, 6], SamplingParams { max_tokens: 3, ..SamplingParams::default() }, 0));
-    let first = pin!(engine.step()).poll(&mut Context::from_waker(Waker::noop()));
-    assert!(matches!(first, Poll::Pending));
-    let (mut tokens, mut ended) = (Vec::new(), Vec::new());
-    while engine.has_work() {
-        for event in step_now(&mut engine).expect("no failure was injected").events {
-            match event {
-                RequestEvent::Token { token, .. } => tokens.push(token.token),
-                RequestEvent::Finished { id, reason, timeline, .. } => {
-                    timeline.check().expect("sums are exact");
-                    ended.push((id.0, reason));
-                }
-            }
-        }
-    }
-    assert_eq!(ended, [(0, FinishReason::Rejected), (1, FinishReason::Length)]);
-    assert_eq!(tokens, answer(&[5, 6], 3));
-}
-
 fn sum_of_leaves(value: &Value) -> u64 {
     match value {
         Value::Object(map) => map.values().map(sum_of_leaves).sum(),
@@ -534,6 +321,6 @@ fn the_json_of_a_timeline_sums_up_for_whoever_reads_it() {
     let json = serde_json::to_value(&bench.ended(2).timeline).expect("a timeline is JSON");
     assert_eq!(json["stamps"].as_object().map(|stamps| stamps.len()), Some(8));
     assert_eq!(json["finish_detail"], "the prompt is empty; give at least one token");
-    assert!(json.get("ttft").is_none() && json.get("decode").is_none());
+    assert!(json.get("broken").is_none() && json.get("ttft").is_none() && json.get("decode").is_none());
     assert_eq!(sum_of_leaves(&json["parts"]), json["parts_total"].as_u64().expect("a sum"));
 }

@@ -1,7 +1,9 @@
 //! The scheduler under seeded random load: whatever arrives, ends, fails or is aborted, every stream is the scripted truth,
 //! every block comes back, and every timeline sums exactly.
 
-use std::collections::BTreeMap;
+mod coverage;
+mod rng;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
@@ -11,34 +13,13 @@ use firstlight_engine::sched::{SchedulerConfig, SequenceState};
 use firstlight_engine::timeline::{ModelLabel, Obstacle, Place, RequestTimeline, WaitCauses};
 use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
 
+use coverage::Coverage;
+use rng::Rng;
+
 const VOCAB_SIZE: u32 = 97;
 const EOS_TOKENS: [u32; 3] = [0, 1, 2];
 /// The first token of a prompt is its own request's alone, so that no two histories are equal.
 const FIRST_TOKENS: u32 = 64;
-
-/// splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// In `0..below`.
-    fn below(&mut self, below: u64) -> u64 {
-        self.next() % below
-    }
-    /// In `from..=to`.
-    fn within(&mut self, from: u32, to: u32) -> u32 {
-        from + self.below(u64::from(to - from) + 1) as u32
-    }
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// What a request must come to.
 struct Expected {
@@ -49,62 +30,6 @@ struct Expected {
     finished: Option<FinishReason>,
     /// Its waits before the first token, added up the slow way.
     waited: WaitCauses,
-}
-
-/// How often the rare things happened: a simulation that never meets them proves nothing.
-#[derive(Debug, Default)]
-struct Coverage(BTreeMap<String, u64>);
-
-impl Coverage {
-    fn count(&mut self, what: impl Into<String>, happened: bool) {
-        *self.0.entry(what.into()).or_default() += u64::from(happened);
-    }
-
-    fn add(&mut self, timeline: &RequestTimeline) {
-        let last = timeline.residency().last().map(|stay| stay.place);
-        self.count(format!("ended {:?} in {last:?}", timeline.finish_reason()), true);
-        let Some(parts) = timeline.parts().and_then(|parts| parts.engine) else { return };
-        let no_token = timeline.stamps().first_token.is_none();
-        let evicted = timeline.preemptions() > 0;
-        self.count("model_load", parts.inbox.model_load > 0);
-        self.count("inbox", parts.inbox.step > 0);
-        self.count("waited for slots", parts.queue_wait.slots > 0);
-        self.count("waited for budget", parts.queue_wait.budget > 0);
-        self.count("waited for blocks", parts.queue_wait.blocks > 0);
-        self.count("waited for order", parts.queue_wait.order > 0);
-        self.count("paused", parts.queue_wait.paused > 0);
-        self.count("requeue", parts.requeue.total() > 0);
-        self.count("lost_prefill", parts.lost_prefill > 0);
-        self.count("evicted and ended before the first token", no_token && evicted);
-        self.count("ended in requeue", no_token && evicted && last == Some(Place::Waiting));
-        let Some(decode) = timeline.decode() else { return };
-        self.count("decode requeue", decode.requeue > 0);
-        self.count("recompute", decode.recompute > 0);
-        self.count("evicted twice", timeline.preemptions() > 1);
-        self.count("ended in a requeue of decode", last == Some(Place::Waiting));
-    }
-}
-
-impl Coverage {
-    /// Everything that is counted happened, and requests ended in every way and every place.
-    fn check(&self) {
-        for (what, times) in &self.0 {
-            assert!(*times > 0, "no seed met: {what}");
-        }
-        let aborts = [FinishReason::Cancelled, FinishReason::Disconnected, FinishReason::Deadline];
-        let places = [Place::Inbox, Place::Waiting, Place::Running];
-        let anywhere = aborts.iter().flat_map(|reason| places.iter().map(move |place| (*reason, *place)));
-        let only = [
-            (FinishReason::Stop, Place::Running),
-            (FinishReason::Length, Place::Running),
-            (FinishReason::Failed, Place::Running),
-            (FinishReason::Rejected, Place::Inbox),
-        ];
-        for (reason, place) in anywhere.chain(only) {
-            let what = format!("ended {:?} in {:?}", Some(reason), Some(place));
-            assert!(self.0.contains_key(&what), "no seed met: {what}");
-        }
-    }
 }
 
 struct Simulation<'c> {

@@ -279,14 +279,12 @@ impl Scheduler {
     /// Takes from the queue's front while slots, budget and blocks allow. Says what stopped it.
     ///
     /// A sequence is admitted only if all the tokens it has would fit now: a prompt is evicted because answers grew, not
-    /// because it was let in where it could not fit.
+    /// because it was let in where it could not fit. One that this pass evicted does not fit now: it left for want of a
+    /// block, or for one that an older sequence took since.
     fn admit(&mut self, pass: &mut Pass) -> Option<Obstacle> {
         while let Some(first) = self.waiting.front() {
             if self.running.len() >= self.config.max_num_seqs as usize {
                 return Some(Obstacle::Slots);
-            }
-            if !pass.preempted.is_empty() {
-                return Some(Obstacle::Blocks);
             }
             if pass.budget == 0 {
                 return Some(Obstacle::Budget);

@@ -34,7 +34,7 @@ impl WaitLedger {
 
     fn read(&self, now: Nanos) -> Totals {
         let mut totals = self.totals;
-        // A host whose clock went back is found by the timeline's own rule; no time passes here.
+        // A clock that went back is found by the timeline's own rule; here no time passes, and nothing panics.
         let elapsed = now.saturating_sub(self.since);
         match self.obstacle {
             Some(Obstacle::Slots) => totals.slots += elapsed,
@@ -77,10 +77,10 @@ impl Stay {
 
     fn settle(&mut self, ledger: &WaitLedger, now: Nanos) {
         let totals = ledger.read(now);
-        let blocked = totals.blocks - self.mark.blocks;
-        self.waited.slots += totals.slots - self.mark.slots;
-        self.waited.budget += totals.budget - self.mark.budget;
-        self.waited.paused += totals.paused - self.mark.paused;
+        let blocked = totals.blocks.saturating_sub(self.mark.blocks);
+        self.waited.slots += totals.slots.saturating_sub(self.mark.slots);
+        self.waited.budget += totals.budget.saturating_sub(self.mark.budget);
+        self.waited.paused += totals.paused.saturating_sub(self.mark.paused);
         if self.is_first {
             self.waited.blocks += blocked
         } else {

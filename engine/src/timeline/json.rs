@@ -44,6 +44,9 @@ struct TimelineJson<'a> {
     preemptions: u32,
     token_at: &'a [Nanos],
     token_step: &'a [u64],
+    /// The rule that a timeline of an ended request breaks: a defect, shown to whoever reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broken: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -126,6 +129,7 @@ impl Serialize for RequestTimeline {
             preemptions: self.preemptions,
             token_at: &self.token_at,
             token_step: &self.token_step,
+            broken: self.finish.as_ref().and_then(|_| self.check().err()).map(|broken| broken.to_string()),
         }
         .serialize(serializer)
     }
