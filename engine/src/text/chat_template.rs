@@ -1,8 +1,10 @@
 //! The model's own template turns a conversation into the text that the model was trained on.
 //!
 //! Templates come from model files, so they are not trusted: fuel bounds their time and memory, and their output is
-//! bounded too. It never reads a clock (`strftime_now` prints the time that the host passed in). Invariant: whatever
-//! the template does, the answer is a text or a sentence.
+//! bounded too. One thing escapes both: a single operation (comparing, joining with `~`, sorting) on a list that holds
+//! another many times, which holds another many times, and so on. A host that takes models from strangers prepares
+//! requests where it can stop them. It never reads a clock: `strftime_now` prints the time that the host passed in.
+//! Invariant: what comes back is a text of bounded length or a sentence.
 
 use std::io::{self, Write};
 

@@ -47,7 +47,12 @@ pub struct Preparer {
     text: Option<TextSide>,
     vocab_size: u32,
     max_model_len: u32,
+    /// What no prompt that fits can exceed: the context full of the longest token.
+    max_prompt_bytes: usize,
 }
+
+/// Markers are longer than many a token, and a normaliser may shorten a text by a third.
+const MIN_LONGEST_TOKEN: usize = 16;
 
 #[derive(Debug)]
 struct TextSide {
@@ -72,8 +77,10 @@ impl Preparer {
         vocab_size: u32,
         max_model_len: u32,
     ) -> Result<Self, LoadError> {
+        let longest = tokenizer.as_ref().map_or(0, |t| t.token_bytes().longest()).max(MIN_LONGEST_TOKEN);
+        let max_prompt_bytes = longest.saturating_mul(max_model_len as usize);
         let text = tokenizer.map(TextSide::new).transpose()?;
-        Ok(Self { text, vocab_size, max_model_len })
+        Ok(Self { text, vocab_size, max_model_len, max_prompt_bytes })
     }
 
     /// The tokenizer, where the model has one.
@@ -100,6 +107,7 @@ impl Preparer {
             PromptInput::Raw(text) => {
                 stamps.templated = stamps.preparing;
                 check_text_bytes(text.len())?;
+                self.check_prompt_bytes(text.len())?;
                 let prompt = self.text_side()?.tokenizer.encode(&text, SpecialTokens::Parse)?;
                 stamps.tokenised = clock.now();
                 Prepared { prompt, rendered: None }
@@ -109,6 +117,7 @@ impl Preparer {
                 check_messages(&messages)?;
                 let marked = text_side.render(&messages, options)?;
                 stamps.templated = clock.now();
+                self.check_prompt_bytes(marked.text.len())?;
                 let prompt = text_side.encode_chat(&marked)?;
                 stamps.tokenised = clock.now();
                 Prepared { prompt, rendered: Some(marked.text) }
@@ -122,6 +131,17 @@ impl Preparer {
         self.text.as_ref().ok_or_else(|| {
             RejectReason::Preparation("the model has no tokenizer; give token ids with --ids".to_owned())
         })
+    }
+
+    /// Tokenising takes hundreds of bytes of memory for each byte of text: what cannot fit is not tried.
+    fn check_prompt_bytes(&self, bytes: usize) -> Result<(), RejectReason> {
+        if bytes > self.max_prompt_bytes {
+            return Err(RejectReason::Preparation(format!(
+                "the prompt has {bytes} bytes and a context of {} tokens holds at most {}; shorten it",
+                self.max_model_len, self.max_prompt_bytes
+            )));
+        }
+        Ok(())
     }
 
     fn check_prompt(&self, prompt: &[u32]) -> Result<(), RejectReason> {
@@ -147,7 +167,8 @@ impl TextSide {
                 "the model has no chat template; send the text as it is, with --raw".to_owned(),
             )),
         };
-        let quoter = Quoter::new(tokenizer.special_texts()).map_err(super::tokenizer::malformed)?;
+        let quoter = Quoter::new(tokenizer.special_texts(), tokenizer.chat_template().unwrap_or_default())
+            .map_err(super::tokenizer::malformed)?;
         Ok(Self { tokenizer, template, quoter })
     }
 
@@ -180,7 +201,7 @@ impl TextSide {
         };
         match rendered(Strength::FirstCharacters) {
             Ok(marked) if marked.text == truth => Ok(marked),
-            _ => rendered(Strength::WholeTokens),
+            _ => rendered(Strength::AroundLiterals),
         }
     }
 

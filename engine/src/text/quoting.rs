@@ -3,8 +3,8 @@
 //! Characters of a message are replaced by stand-ins from Unicode's private planes before the template runs, one for
 //! one, and put back afterwards; where a stand-in was, no special token may lie. Two strengths:
 //! [`Strength::FirstCharacters`] replaces every character that could begin a special token, so that none can form,
-//! however the template cuts and joins; [`Strength::WholeTokens`] breaks only special tokens that stand there in full,
-//! for templates that look for markers such as `</think>` in a message. It never changes the length of a message in
+//! however the template cuts and joins; [`Strength::AroundLiterals`] leaves out what the template itself looks for, such
+//! as `</think>`, and breaks special tokens that stand there in full. It never changes the length of a message in
 //! characters. Invariant: restoring a quoted text gives the text.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,13 +26,15 @@ pub(super) struct MarkedText {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strength {
     FirstCharacters,
-    WholeTokens,
+    AroundLiterals,
 }
 
 /// The special tokens of a tokenizer, ready to be looked for.
 #[derive(Debug)]
 pub(super) struct Quoter {
     automaton: AhoCorasick,
+    /// Texts in the template that a message may be searched for.
+    literals: AhoCorasick,
     /// By pattern: the byte offset, inside the token, of the character that is replaced.
     weak_spots: Vec<usize>,
     first_characters: BTreeSet<char>,
@@ -56,19 +58,45 @@ fn weak_spot(token: &str) -> usize {
     mark.or_else(|| inner().next()).map_or(0, |(at, _)| at)
 }
 
+/// What stands between quotation marks in a template, each once. A backslash keeps the mark after it.
+fn string_literals(template: &str) -> BTreeSet<&str> {
+    let mut literals = BTreeSet::new();
+    let mut open: Option<(u8, usize)> = None;
+    let mut escaped = false;
+    for (at, byte) in template.bytes().enumerate() {
+        match open {
+            None if matches!(byte, b'\'' | b'"') => open = Some((byte, at + 1)),
+            None => {}
+            Some(_) if escaped => escaped = false,
+            Some(_) if byte == b'\\' => escaped = true,
+            Some((mark, start)) if byte == mark => {
+                literals.insert(&template[start..at]);
+                open = None;
+            }
+            Some(_) => {}
+        }
+    }
+    literals
+}
+
 fn char_at(text: &str, at: usize) -> Option<char> {
     text.get(at..).and_then(|rest| rest.chars().next())
 }
 
 impl Quoter {
-    pub(super) fn new(special_texts: &[String]) -> Result<Self, String> {
+    /// `template` is the source, as far as there is one.
+    pub(super) fn new(special_texts: &[String], template: &str) -> Result<Self, String> {
         let weak_spots: Vec<usize> = special_texts.iter().map(|token| weak_spot(token)).collect();
         let first_characters: BTreeSet<char> =
             special_texts.iter().filter_map(|token| token.chars().next()).collect();
         let weak = special_texts.iter().zip(&weak_spots).filter_map(|(token, &at)| char_at(token, at));
         let replaceable = first_characters.iter().copied().chain(weak).collect();
         let automaton = AhoCorasick::new(special_texts).map_err(|e| e.to_string())?;
-        Ok(Self { automaton, weak_spots, first_characters, replaceable })
+        let mut literals = string_literals(template);
+        literals.retain(|literal| literal.contains(|c| first_characters.contains(&c)));
+        literals.retain(|literal| !automaton.is_match(literal));
+        let literals = AhoCorasick::new(literals).map_err(|e| e.to_string())?;
+        Ok(Self { automaton, literals, weak_spots, first_characters, replaceable })
     }
 
     /// Whether quoting would change `text` at all.
@@ -110,25 +138,20 @@ pub(super) struct Quoting<'a> {
 
 impl Quoting<'_> {
     pub(super) fn quote(&self, text: &str, strength: Strength) -> String {
-        let replaced = match strength {
-            Strength::FirstCharacters => None,
-            Strength::WholeTokens => Some(self.whole_tokens(text)),
-        };
+        let mut spots: Vec<bool> = vec![false; text.len()];
+        for (at, c) in text.char_indices() {
+            spots[at] = self.quoter.first_characters.contains(&c);
+        }
+        if strength == Strength::AroundLiterals {
+            for found in self.quoter.literals.find_overlapping_iter(text) {
+                spots[found.range()].fill(false);
+            }
+            for found in self.quoter.automaton.find_overlapping_iter(text) {
+                spots[found.start() + self.quoter.weak_spots[found.pattern().as_usize()]] = true;
+            }
+        }
         (text.char_indices())
-            .map(|(at, c)| {
-                let replace = match &replaced {
-                    None => self.quoter.first_characters.contains(&c),
-                    Some(spots) => spots.contains(&at),
-                };
-                if replace { self.stand_in_of.get(&c).copied().unwrap_or(c) } else { c }
-            })
-            .collect()
-    }
-
-    /// The weak spots of all special tokens in `text`, those that overlap included.
-    fn whole_tokens(&self, text: &str) -> BTreeSet<usize> {
-        (self.quoter.automaton.find_overlapping_iter(text))
-            .map(|found| found.start() + self.quoter.weak_spots[found.pattern().as_usize()])
+            .map(|(at, c)| if spots[at] { self.stand_in_of.get(&c).copied().unwrap_or(c) } else { c })
             .collect()
     }
 
@@ -156,7 +179,7 @@ mod tests {
     #[test]
     fn restoring_a_quoted_text_gives_the_text_and_marks_every_special_token() {
         let specials = ["<|im_end|>", "<s>", "[INST]", "|", "end|><"].map(str::to_owned);
-        let quoter = Quoter::new(&specials).unwrap();
+        let quoter = Quoter::new(&specials, "'<|' </s '</think>' \"[I\"").unwrap();
         let texts = [
             "",
             "plain",
@@ -168,7 +191,7 @@ mod tests {
         ];
         let quoting = quoter.begin(texts.into_iter()).unwrap();
         for text in texts {
-            for strength in [Strength::FirstCharacters, Strength::WholeTokens] {
+            for strength in [Strength::FirstCharacters, Strength::AroundLiterals] {
                 let quoted = quoting.quote(text, strength);
                 assert_eq!(quoted.chars().count(), text.chars().count(), "{text:?}");
                 assert!(specials.iter().all(|special| !quoted.contains(special.as_str())), "{text:?}");
@@ -179,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_text_that_leaves_no_stand_in_is_refused() {
-        let quoter = Quoter::new(&["<s>".to_owned()]).unwrap();
+        let quoter = Quoter::new(&["<s>".to_owned()], "").unwrap();
         let all: String = STAND_INS.into_iter().flatten().filter_map(char::from_u32).collect();
         assert!(matches!(quoter.begin([all.as_str()].into_iter()), Err(RejectReason::Preparation(_))));
     }

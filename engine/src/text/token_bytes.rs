@@ -83,6 +83,11 @@ impl TokenBytes {
         self.special.len()
     }
 
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+    }
+
     pub(super) fn leading(&self) -> LeadingSpace {
         self.leading
     }
