@@ -45,20 +45,22 @@ pub fn all_programs() -> Vec<Program> {
 
 fn matrix_kernels() -> Vec<Subject> {
     let mut programs = Vec::new();
+    // Even and odd numbers of units along K differ in nothing but a constant.
+    let units = 9;
     for format in WeightFormat::ALL {
         for store in Store::ALL {
             // A bias snippet does not know the tile, nor a tile the bias: one tile has both.
             for (tile_rows, bias) in [(1, true), (1, false), (2, false), (4, false), (8, false)] {
                 for home in [Home::Buffer, Home::Texture] {
                     for subgroups in [false, true] {
-                        let lanes = matmul_lanes::Variant { format, home, store, bias, tile_rows, subgroups };
+                        let lanes = matmul_lanes::Variant { format, home, store, bias, units, tile_rows, subgroups };
                         programs.push(lanes.program());
                     }
                 }
-                programs.push(matvec_split::Variant { format, store, bias, tile_rows }.program());
+                programs.push(matvec_split::Variant { format, store, bias, units, tile_rows }.program());
             }
             for (tile_rows, bias) in [(32, true), (32, false), (64, false)] {
-                programs.push(matmul_tiled::Variant { format, store, bias, tile_rows }.program());
+                programs.push(matmul_tiled::Variant { format, store, bias, units, tile_rows }.program());
             }
         }
     }
