@@ -31,7 +31,15 @@ fn batch(ids: &[u32], start: u32, sample: bool) -> Batch {
 fn main() {
     let dl = std::env::args().any(|a| a == "--default-limits");
     let device = open(DeviceOptions { default_limits: dl });
-    let mut choice = KernelChoice::for_adapter(device.facts()); if std::env::args().any(|a| a == "--gpu-kernels") { choice = KernelChoice { matmul: MatmulFamily::Split, home: firstlight_shaders::Home::Buffer, subgroups: false, sample_on: SampleOn::Gpu }; }
+    let mut choice = KernelChoice::for_adapter(device.facts());
+    if std::env::args().any(|a| a == "--gpu-kernels") {
+        choice = KernelChoice {
+            matmul: MatmulFamily::Split,
+            home: firstlight_shaders::Home::Buffer,
+            subgroups: false,
+            sample_on: SampleOn::Gpu,
+        };
+    }
     println!("{choice}");
     let path = std::env::var("FIRSTLIGHT_MODEL_FILE").unwrap();
     let t = Instant::now();

@@ -53,7 +53,8 @@ fn matrix_kernels() -> Vec<Subject> {
             for (tile_rows, bias) in [(1, true), (1, false), (2, false), (4, false), (8, false)] {
                 for home in [Home::Buffer, Home::Texture] {
                     for subgroups in [false, true] {
-                        let lanes = matmul_lanes::Variant { format, home, store, bias, units, tile_rows, subgroups };
+                        let lanes =
+                            matmul_lanes::Variant { format, home, store, bias, units, tile_rows, subgroups };
                         programs.push(lanes.program());
                     }
                 }
