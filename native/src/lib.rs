@@ -1,1 +1,25 @@
 //! The native host of Firstlight, as a library so that the test suite can call what the command line calls.
+
+pub mod adapters;
+pub mod answer;
+pub mod cache;
+pub mod chat;
+pub mod cli;
+pub mod clock;
+pub mod doctor;
+pub mod download;
+pub mod executor;
+pub mod failure;
+pub mod hub;
+pub mod library;
+pub mod load;
+pub mod model_text;
+pub mod models;
+pub mod progress;
+pub mod run;
+pub mod session;
+pub mod sizing;
+pub mod source;
+pub mod split;
+pub mod terminal;
+pub mod wheel;

@@ -1,1 +1,31 @@
-fn main() {}
+//! The command `firstlight`: reads the command line, runs one command, and turns its failure into an exit code.
+
+use std::process::ExitCode;
+
+use firstlight::cli::{self, Command, Parsed};
+use firstlight::failure::Failure;
+use firstlight::{chat, doctor, library, terminal};
+
+fn main() -> ExitCode {
+    let outcome = cli::parse(std::env::args_os()).and_then(|parsed| match parsed {
+        Parsed::Text(text) => terminal::write(&text),
+        Parsed::Command(cli) => run(cli.command),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("firstlight: {failure}");
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(args) => firstlight::run::run(&args),
+        Command::Chat(args) => chat::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Models(args) => library::list(&args),
+        Command::Pull(args) => library::pull(&args),
+    }
+}

@@ -59,7 +59,8 @@ fn turn(head: &mut [f64], position: usize, frequencies: &[f64], layout: RopeLayo
 /// Radians a position of each pair of dimensions, with the scaling that the model asks for.
 pub fn frequencies(config: &ModelConfig) -> Vec<f64> {
     let dims = f64::from(config.head_dim);
-    let plain = (0..config.head_dim / 2).map(|i| f64::from(config.rope_theta).powf(-2.0 * f64::from(i) / dims));
+    let plain =
+        (0..config.head_dim / 2).map(|i| f64::from(config.rope_theta).powf(-2.0 * f64::from(i) / dims));
     plain
         .map(|frequency| match config.rope_scaling {
             RopeScaling::None => frequency,
@@ -76,7 +77,11 @@ pub fn frequencies(config: &ModelConfig) -> Vec<f64> {
 }
 
 /// The last position's logits for `prompt`, positions turning by `frequencies`.
-pub fn last_logits<S: WeightSource>(checkpoint: &Checkpoint<S>, prompt: &[u32], frequencies: &[f64]) -> Vec<f64> {
+pub fn last_logits<S: WeightSource>(
+    checkpoint: &Checkpoint<S>,
+    prompt: &[u32],
+    frequencies: &[f64],
+) -> Vec<f64> {
     let config = checkpoint.config();
     let weights = Weights { checkpoint };
     let width = config.hidden_size as usize;

@@ -151,10 +151,7 @@ impl Random {
 
 /// The same weights as llama.cpp stores them: q and k with their pairs side by side, and divisors that turn the base's
 /// frequencies into `wanted`.
-pub fn llama_gguf<S: WeightSource>(
-    checkpoint: &Checkpoint<S>,
-    wanted: &[f64],
-) -> Checkpoint<MemorySource> {
+pub fn llama_gguf<S: WeightSource>(checkpoint: &Checkpoint<S>, wanted: &[f64]) -> Checkpoint<MemorySource> {
     let config = checkpoint.config();
     assert_eq!(config.rope_layout, RopeLayout::Halves, "a checkpoint of the other layout");
     let number = |n: u32| GgufValue::Uint(n.into());
@@ -186,7 +183,8 @@ pub fn llama_gguf<S: WeightSource>(
         let mut values = firstlight_engine::model::dequantise(info.dtype, &bytes);
         let row = if info.shape.len() == 2 { info.shape[1] as usize } else { 1 };
         if let TensorRole::Q(_) | TensorRole::K(_) | TensorRole::QBias(_) | TensorRole::KBias(_) = role {
-            values = values.chunks(row * config.head_dim as usize).flat_map(|head| paired(head, row)).collect();
+            values =
+                values.chunks(row * config.head_dim as usize).flat_map(|head| paired(head, row)).collect();
         }
         let dtype = if info.shape.len() == 2 { info.dtype } else { TensorType::F32 };
         writer.tensor(&gguf_name(role), dtype, &info.shape, &values);
@@ -198,10 +196,7 @@ pub fn llama_gguf<S: WeightSource>(
 /// The rows of one head, halves interleaved.
 fn paired(head: &[f32], row: usize) -> Vec<f32> {
     let half = head.len() / row / 2;
-    (0..half)
-        .flat_map(|i| [i, i + half])
-        .flat_map(|i| head[i * row..(i + 1) * row].iter().copied())
-        .collect()
+    (0..half).flat_map(|i| [i, i + half]).flat_map(|i| head[i * row..(i + 1) * row].iter().copied()).collect()
 }
 
 /// llama.cpp's name of a tensor.

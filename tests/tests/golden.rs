@@ -190,8 +190,12 @@ fn check_architecture(name: &str) {
     for case in json(folder.join("golden.json"))["cases"].as_array().expect("cases") {
         let prompt = ids(&case["input_ids"]);
         let what = format!("{name}, {} tokens", prompt.len());
-        let golden: Vec<f64> =
-            case["last_logits"].as_array().expect("logits").iter().map(|v| v.as_f64().expect("a number")).collect();
+        let golden: Vec<f64> = case["last_logits"]
+            .as_array()
+            .expect("logits")
+            .iter()
+            .map(|v| v.as_f64().expect("a number"))
+            .collect();
         let error = nmse(&logits(&mut runner, &prompt, 0), last_logits(&checkpoint, &prompt, &exact));
         assert!(error <= 1e-10, "{what}: NMSE {error:e} against the forward pass");
         let plain: Vec<f32> = last_logits(&checkpoint, &prompt, &rounded).iter().map(|&v| v as f32).collect();
@@ -258,7 +262,10 @@ fn every_format_computes_the_forward_pass_that_is_written_down() {
         let checkpoint = tiny(&model);
         let mut runner = load(&checkpoint, Setup::default());
         let prompt = tiny_prompt(21, 1);
-        let error = nmse(&logits(&mut runner, &prompt, 0), last_logits(&checkpoint, &prompt, &frequencies(checkpoint.config())));
+        let error = nmse(
+            &logits(&mut runner, &prompt, 0),
+            last_logits(&checkpoint, &prompt, &frequencies(checkpoint.config())),
+        );
         assert!(error <= 1e-10, "{matrix_type:?}: NMSE {error:e}");
     }
 }

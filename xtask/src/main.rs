@@ -1,1 +1,104 @@
-fn main() {}
+//! `cargo xtask ...`: brings what a machine lacks, then runs the demo or the tests.
+//!
+//! It depends on none of our crates, so that it compiles in seconds on a machine that has only Rust. What is present
+//! is skipped in silence; what is installed is named first; what fails is one sentence with the command to run.
+
+mod command;
+mod demo;
+mod model;
+mod packages;
+mod suite;
+mod vulkan;
+mod wasm;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask demo [--once]   sets up, builds, asks a first question and goes on into a chat; --once ends after the answer
+cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests; --full adds the long ones
+cargo xtask ci              what CI runs: the same as `test`
+cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, default model";
+
+/// What was asked for on the command line.
+#[derive(Debug, PartialEq)]
+enum Task {
+    Demo { once: bool },
+    Test { full: bool },
+    Setup,
+    Help,
+}
+
+fn parse(args: &[String]) -> Result<Task, String> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["demo"] => Ok(Task::Demo { once: false }),
+        ["demo", "--once"] => Ok(Task::Demo { once: true }),
+        ["test"] | ["ci"] => Ok(Task::Test { full: false }),
+        ["test", "--full"] | ["ci", "--full"] => Ok(Task::Test { full: true }),
+        ["setup"] => Ok(Task::Setup),
+        [] | ["help" | "--help" | "-h"] => Ok(Task::Help),
+        _ => Err(format!("`cargo xtask {}` is not a task; these are:\n{USAGE}", words.join(" "))),
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let task = match parse(&args) {
+        Ok(task) => task,
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            return ExitCode::from(2);
+        }
+    };
+    let outcome = match task {
+        Task::Demo { once } => demo::run(once),
+        Task::Test { full } => suite::run(full),
+        Task::Setup => setup(),
+        Task::Help => {
+            println!("{USAGE}");
+            Ok(())
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("cargo xtask: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything a test needs, in the order in which a missing piece is found soonest.
+fn setup() -> Result<(), String> {
+    let workspace = workspace::Workspace::find()?;
+    vulkan::ensure()?;
+    wasm::ensure()?;
+    workspace.fetch_crates()?;
+    workspace.build_binary()?;
+    let model = model::ensure(&workspace)?;
+    println!("set up; the default model is {}", model.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: Option<Task>) {
+        let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        assert_eq!(parse(&args).ok(), expected, "cargo xtask {line}");
+    }
+
+    #[test]
+    fn a_task_is_named_by_one_word_and_its_own_flag() {
+        check("demo", Some(Task::Demo { once: false }));
+        check("demo --once", Some(Task::Demo { once: true }));
+        check("test", Some(Task::Test { full: false }));
+        check("ci", Some(Task::Test { full: false }));
+        check("test --full", Some(Task::Test { full: true }));
+        check("", Some(Task::Help));
+        check("demo --full", None);
+        check("tset", None);
+    }
+}

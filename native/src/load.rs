@@ -1,0 +1,61 @@
+//! From the command line to a session that answers: model files, adapter, device, weights, warm-up.
+//!
+//! Invariant: the model is found and its headers are checked before any adapter is touched.
+
+use firstlight_engine::engine::{Engine, EngineConfig};
+use firstlight_engine::runner::GpuRunner;
+use firstlight_engine::text::Preparer;
+use firstlight_engine::timeline::ModelLabel;
+
+use crate::cache::{Cache, process_environment};
+use crate::cli::EngineArgs;
+use crate::clock::InstantClock;
+use crate::failure::Failure;
+use crate::model_text::OpenModel;
+use crate::models::{self, ModelFiles, ModelName};
+use crate::session::Session;
+use crate::{model_text, sizing};
+
+mod gpu;
+
+/// A session with the model and the room that `args` name.
+///
+/// # Errors
+/// Exit code 4 for the model, 2 for room that does not fit it, 3 for the adapter.
+pub fn session(args: &EngineArgs) -> Result<Session<GpuRunner>, Failure> {
+    let clock = InstantClock::start();
+    let cache = Cache::locate(&process_environment)?;
+    let files = models::resolve(&args.model, &cache, &process_environment)?;
+    let model = model_text::open(&files)?;
+    let limits = sizing::limits(args, model.checkpoint.config())?;
+    let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
+    let loaded = gpu::load(&args.adapter, &model.checkpoint, &limits)?;
+    let config = EngineConfig {
+        scheduler: limits,
+        eos_tokens: model.end_tokens(),
+        model: label(args, &files, &model),
+        engine_config: fingerprint(args, &loaded.described),
+    };
+    let engine = Engine::new(loaded.runner, clock, config, model.tokenizer);
+    Ok(Session::new(engine, preparer, clock, loaded.drive))
+}
+
+fn label(args: &EngineArgs, files: &ModelFiles, model: &OpenModel) -> ModelLabel {
+    let is_default = matches!(models::parse_name(&args.model), Ok(ModelName::Default));
+    ModelLabel {
+        name: files.title(),
+        // Known without reading the file again: the default model's was checked when it came or when it was named.
+        sha256: is_default.then(|| models::DEFAULT_MODEL.sha256.to_owned()),
+        quantisation: model.checkpoint.quantisation(),
+    }
+}
+
+/// Names what decides speed: two timelines with the same one can be compared.
+fn fingerprint(args: &EngineArgs, described: &str) -> String {
+    use sha2::{Digest, Sha256};
+    let text = format!(
+        "{} {} {} {:?} {:?} {:?} {described}",
+        args.slots, args.block_size, args.batch_tokens, args.kv_blocks, args.kv_memory, args.activations
+    );
+    crate::cache::hex(&Sha256::digest(text.as_bytes())[..8])
+}

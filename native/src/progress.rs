@@ -1,0 +1,49 @@
+//! Showing how far a download or a load is: a bar on a terminal, one line elsewhere.
+//!
+//! Writes to stderr only, so that stdout stays the result's.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cache::human_bytes;
+
+/// A progress bar over bytes.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// Starts at `position` of `total` bytes.
+    pub fn bytes(title: &str, position: u64, total: u64) -> Self {
+        if !std::io::stderr().is_terminal() {
+            let rest = match position {
+                0 => human_bytes(total),
+                _ => {
+                    format!("{} of {} are left", human_bytes(total - position.min(total)), human_bytes(total))
+                }
+            };
+            eprintln!("{title} ({rest})");
+            return Self { bar: ProgressBar::hidden() };
+        }
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let template = "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(title.to_owned());
+        bar.set_position(position);
+        Self { bar }
+    }
+
+    /// Moves it to `position` bytes.
+    pub fn set(&self, position: u64) {
+        self.bar.set_position(position.min(self.bar.length().unwrap_or(position)));
+    }
+
+    /// Takes it off the screen.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,200 @@
+//! `firstlight run`: one completion streamed, or several side by side in one batch.
+//!
+//! stdout carries answers only (with `--json` one object a prompt, in the prompts' order); all else goes to stderr.
+
+use std::io::Read;
+
+use firstlight_engine::clock::Clock;
+use firstlight_engine::engine::RequestEvent;
+use firstlight_engine::request::{FinishReason, RequestId};
+use firstlight_engine::runner::ModelRunner;
+use firstlight_engine::text::{ChatMessage, PromptInput};
+
+use crate::answer::Answer;
+use crate::cli::RunArgs;
+use crate::failure::Failure;
+use crate::load;
+use crate::session::{Ask, Session};
+use crate::split;
+use crate::terminal::{write, write_json, write_line};
+
+/// The most bytes that are read as one prompt.
+const MAX_PROMPT_BYTES: u64 = 4 << 20;
+
+/// Runs the command.
+///
+/// # Errors
+/// Wrong usage before anything is loaded, then the model, then the adapter, then the first answer that failed.
+pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    let params = args.sampling.params(draw_seed())?;
+    let prompts = prompts(args)?;
+    let titles: Vec<String> = prompts.iter().map(title).collect();
+    let mut session = load::session(&args.engine)?;
+    let asks = prompts.into_iter().map(|input| Ask {
+        input,
+        params: params.clone(),
+        parse_special: args.parse_special,
+        route: "run",
+    });
+    answer_all(&mut session, asks.collect(), &titles, args.output.json)
+}
+
+/// A seed where the user gave none: hashing with fresh random keys is the standard library's source of randomness.
+pub fn draw_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
+    let ids = args.id_prompts()?;
+    if !ids.is_empty() {
+        return Ok(ids.into_iter().map(PromptInput::Ids).collect());
+    }
+    let texts = match (&args.file, &args.stdin) {
+        (Some(path), _) => {
+            let file = std::fs::File::open(path).map_err(|error| {
+                Failure::usage(format!(
+                    "the prompt file {} cannot be read: {error}; check -f",
+                    path.display()
+                ))
+            })?;
+            vec![read_prompt(file, &path.display().to_string())?]
+        }
+        (None, Some(_)) => vec![read_prompt(std::io::stdin(), "standard input")?],
+        (None, None) => args.prompt.clone(),
+    };
+    if texts.is_empty() {
+        return Err(Failure::usage("there is no prompt; give -p TEXT, -f FILE, - or --ids"));
+    }
+    let input = |text| match args.raw {
+        true => PromptInput::Raw(text),
+        false => PromptInput::Chat(vec![ChatMessage { role: "user".into(), content: text }]),
+    };
+    Ok(texts.into_iter().map(input).collect())
+}
+
+fn read_prompt(from: impl Read, name: &str) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    from.take(MAX_PROMPT_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failure::usage(format!("the prompt in {name} cannot be read: {error}")))?;
+    if bytes.len() as u64 > MAX_PROMPT_BYTES {
+        return Err(Failure::usage(format!(
+            "the prompt in {name} has more than {MAX_PROMPT_BYTES} bytes; shorten it"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        Failure::usage(format!("the prompt in {name} is no UTF-8 ({error}); convert it first"))
+    })
+}
+
+/// What stands over an answer where there are several.
+fn title(input: &PromptInput) -> String {
+    let text = match input {
+        PromptInput::Raw(text) => text.clone(),
+        PromptInput::Chat(messages) => {
+            messages.last().map(|message| message.content.clone()).unwrap_or_default()
+        }
+        PromptInput::Ids(ids) => format!("{} token ids", ids.len()),
+    };
+    let line = text.lines().next().unwrap_or_default();
+    let short: String = line.chars().take(60).collect();
+    if short.len() < text.trim_end().len() { format!("{short}...") } else { short }
+}
+
+/// Asks all at once, steps until all have ended, and prints.
+fn answer_all<R: ModelRunner>(
+    session: &mut Session<R>,
+    asks: Vec<Ask>,
+    titles: &[String],
+    json: bool,
+) -> Result<(), Failure> {
+    let clock = session.clock();
+    let streamed = asks.len() == 1 && !json;
+    let ids: Vec<RequestId> = asks.into_iter().map(|ask| session.ask(ask)).collect();
+    let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
+    let mut device_failure = None;
+    while session.has_work() && device_failure.is_none() {
+        let stepped = session.step();
+        for event in stepped.events {
+            let Some(answer) =
+                ids.iter().position(|id| *id == owner(&event)).and_then(|i| answers.get_mut(i))
+            else {
+                continue;
+            };
+            let added = answer.take(event, clock.now());
+            if streamed && !added.is_empty() {
+                write(&added)?;
+                answer.wrote(clock.now());
+            }
+        }
+        device_failure = stepped.failure;
+    }
+    let has_text = session.has_tokenizer();
+    let mut outcome = device_failure.map_or(Ok(()), |error| Err(Failure::failed(error.to_string())));
+    for (idx, answer) in answers.iter_mut().enumerate() {
+        let number = idx + 1;
+        if json {
+            report_defect(answer.seal(None));
+            answer.json(has_text).as_ref().map_or(Ok(()), write_json)?;
+        } else {
+            let heading = (!streamed).then(|| format!("[{number}] {}", titles[idx]));
+            print_answer(answer, heading.as_deref(), has_text, || clock.now())?;
+        }
+        outcome = outcome.and_then(|()| verdict(answer));
+    }
+    outcome
+}
+
+fn owner(event: &RequestEvent) -> RequestId {
+    match event {
+        RequestEvent::Token { id, .. } | RequestEvent::Finished { id, .. } => *id,
+    }
+}
+
+/// Ends a streamed answer, or prints a whole one under its heading; then the split.
+fn print_answer(
+    answer: &mut Answer,
+    heading: Option<&str>,
+    has_text: bool,
+    now: impl Fn() -> u64,
+) -> Result<(), Failure> {
+    let ids = || -> String {
+        let words: Vec<String> = answer.tokens.iter().map(|sampled| sampled.token.to_string()).collect();
+        words.join(",")
+    };
+    match heading {
+        Some(heading) => {
+            let body = if has_text { answer.text.trim_end().to_owned() } else { ids() };
+            write_line(&format!("{heading}\n{body}\n"))?;
+        }
+        None if has_text => write_line("")?,
+        None => write_line(&ids())?,
+    }
+    report_defect(answer.seal(Some(now())));
+    if let Some(ended) = &answer.ended {
+        let line = split::line(&ended.timeline);
+        if !line.is_empty() {
+            eprintln!("{line}");
+        }
+    }
+    Ok(())
+}
+
+/// A timeline that breaks its own rules is a defect that must be seen; the answer stands all the same.
+fn report_defect(broken: Option<String>) {
+    if let Some(rule) = broken {
+        eprintln!("the timeline is broken, which is a defect of firstlight: {rule}");
+    }
+}
+
+fn verdict(answer: &Answer) -> Result<(), Failure> {
+    let Some(ended) = &answer.ended else {
+        return Err(Failure::failed("an answer did not end; the engine stopped before it"));
+    };
+    match (ended.reason, &ended.detail) {
+        (FinishReason::Rejected, Some(reason)) => Err(reason.clone().into()),
+        (FinishReason::Stop | FinishReason::StopString | FinishReason::Length, _) => Ok(()),
+        (reason, _) => Err(Failure::failed(format!("the answer ended early ({reason:?}); try again"))),
+    }
+}

@@ -1,0 +1,130 @@
+//! How much room the engine gets: the command line's wishes against the model's shape.
+//!
+//! Pure arithmetic; it takes nothing. Invariant: what it gives out holds at least one block, and never more than was
+//! asked for.
+
+use firstlight_engine::model::ModelConfig;
+use firstlight_engine::sched::SchedulerConfig;
+
+use crate::cli::EngineArgs;
+use crate::failure::Failure;
+
+/// Keys and values are kept as f32.
+const KV_ELEMENT_BYTES: u64 = 4;
+/// The default pool holds a whole context and this much a slot...
+const DEFAULT_TOKENS_A_SLOT: u64 = 1024;
+/// ...but takes no more than this unasked.
+const DEFAULT_KV_BYTES: u64 = 1 << 30;
+/// Requests that wait at most.
+const MAX_WAITING: u32 = 1024;
+
+/// Bytes of keys and values of one token in all layers.
+pub fn kv_bytes_a_token(config: &ModelConfig) -> u64 {
+    let width = u64::from(config.num_kv_heads) * u64::from(config.head_dim);
+    2 * u64::from(config.num_layers) * width * KV_ELEMENT_BYTES
+}
+
+/// The scheduler's limits for `args` on a model.
+///
+/// # Errors
+/// A context beyond the model's, or memory for less than one block.
+pub fn limits(args: &EngineArgs, config: &ModelConfig) -> Result<SchedulerConfig, Failure> {
+    let max_model_len = args.max_model_len.unwrap_or(config.max_context);
+    if max_model_len > config.max_context {
+        return Err(Failure::usage(format!(
+            "--max-model-len is {max_model_len} and {} was made for {} tokens; give at most that",
+            config.name, config.max_context
+        )));
+    }
+    let block_bytes = kv_bytes_a_token(config) * u64::from(args.block_size);
+    let num_blocks = match (args.kv_blocks, args.kv_memory) {
+        (Some(blocks), _) => u64::from(blocks),
+        (None, Some(bytes)) if bytes < block_bytes => {
+            return Err(Failure::usage(format!(
+                "--kv-memory is {bytes} bytes and one block of {} tokens takes {block_bytes}; give at least that",
+                args.block_size
+            )));
+        }
+        (None, Some(bytes)) => bytes / block_bytes,
+        (None, None) => default_blocks(args, max_model_len, block_bytes),
+    };
+    let limits = SchedulerConfig {
+        max_num_seqs: args.slots,
+        max_batch_tokens: args.batch_tokens,
+        block_size: args.block_size,
+        num_blocks: u32::try_from(num_blocks).unwrap_or(u32::MAX),
+        max_model_len,
+        max_waiting: MAX_WAITING,
+        vocab_size: config.vocab_size,
+    };
+    limits.validate()?;
+    Ok(limits)
+}
+
+fn default_blocks(args: &EngineArgs, max_model_len: u32, block_bytes: u64) -> u64 {
+    let block_size = u64::from(args.block_size);
+    let slots = u64::from(args.slots);
+    let useful = u64::from(max_model_len).max(slots * DEFAULT_TOKENS_A_SLOT.min(u64::from(max_model_len)));
+    let affordable = (DEFAULT_KV_BYTES / block_bytes.max(1)).max(1);
+    useful.div_ceil(block_size).min(affordable)
+}
+
+#[cfg(test)]
+mod tests {
+    use firstlight_engine::model::{Activation, RopeLayout, RopeScaling};
+
+    use super::*;
+    use crate::cli::{Command, Parsed, parse};
+
+    /// SmolLM2-135M: 46,080 bytes a token, 8,192 tokens of context.
+    fn model() -> ModelConfig {
+        ModelConfig {
+            name: "m".into(),
+            hidden_size: 576,
+            intermediate_size: 1536,
+            num_layers: 30,
+            num_heads: 9,
+            num_kv_heads: 3,
+            head_dim: 64,
+            vocab_size: 49_152,
+            max_context: 8192,
+            rms_norm_eps: 1e-5,
+            rope_theta: 1e5,
+            rope_scaling: RopeScaling::None,
+            rope_layout: RopeLayout::Halves,
+            tie_embeddings: true,
+            attention_bias: false,
+            mlp_bias: false,
+            activation: Activation::Silu,
+            bos_token: None,
+            eos_tokens: vec![2],
+        }
+    }
+
+    fn check(flags: &str, expected: Result<(u32, u32), &str>) {
+        let words = ["firstlight", "run"].into_iter().chain(flags.split_whitespace()).map(Into::into);
+        let Ok(Parsed::Command(cli)) = parse(words) else { panic!("{flags} is no command line") };
+        let Command::Run(args) = cli.command else { panic!("{flags} is not run") };
+        match (limits(&args.engine, &model()), expected) {
+            (Ok(limits), Ok(expected)) => {
+                assert_eq!((limits.num_blocks, limits.max_model_len), expected, "{flags}");
+            }
+            (Err(failure), Err(part)) => assert!(failure.sentence.contains(part), "{flags}: {failure}"),
+            (got, expected) => panic!("{flags}: {got:?} where {expected:?} was expected"),
+        }
+    }
+
+    #[test]
+    fn the_pool_is_what_was_asked_for_or_a_modest_default() {
+        assert_eq!(kv_bytes_a_token(&model()), 46_080);
+        check("", Ok((512, 8192)));
+        check("--slots 1", Ok((512, 8192)));
+        check("--slots 16", Ok((1024, 8192)));
+        check("--slots 256", Ok((1456, 8192)));
+        check("--slots 1 --max-model-len 100", Ok((7, 100)));
+        check("--kv-blocks 3", Ok((3, 8192)));
+        check("--kv-memory 1474560", Ok((2, 8192)));
+        check("--kv-memory 1000", Err("one block of 16 tokens takes 737280"));
+        check("--max-model-len 8193", Err("8192"));
+    }
+}

@@ -1,0 +1,67 @@
+//! The tests: cheap checks first, then the suite on whatever adapter the machine has.
+//!
+//! Never skips a check in silence: what only `--full` runs is listed by name at the end.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::command::watch;
+use crate::workspace::Workspace;
+use crate::{model, vulkan, wasm};
+
+/// What the short run leaves out: name of the check, and what it claims.
+const ONLY_IN_FULL: &[(&str, &str)] =
+    &[("simulation::long", "the scheduler simulation over 200,000 seeds instead of 2,000")];
+
+/// Names the environment variable by which the suite knows that it is to run everything.
+const FULL_VARIABLE: &str = "FIRSTLIGHT_TEST_FULL";
+
+/// Runs everything; with `full` also what takes long.
+pub fn run(full: bool) -> Result<(), String> {
+    let workspace = Workspace::find()?;
+    timed("formatting", || watch(&mut workspace.cargo(&["fmt", "--all", "--check"])))?;
+    timed("set-up", || {
+        vulkan::ensure()?;
+        wasm::ensure()?;
+        workspace.fetch_crates()
+    })?;
+    timed("lints", || lints(&workspace))?;
+    timed("build", || {
+        workspace.build_binary()?;
+        watch(&mut workspace.cargo(&["test", "--release", "--locked", "--workspace", "--no-run"]))
+    })?;
+    let file = timed("model", || model::ensure(&workspace))?;
+    let tests = timed("tests", || {
+        let mut cargo = workspace.cargo(&["test", "--release", "--locked", "--workspace"]);
+        cargo.env("FIRSTLIGHT_MODEL_FILE", &file).envs(workspace.driver_settings());
+        // The driver's own choice of threads is the one that users get.
+        cargo.env_remove("LP_NUM_THREADS").env_remove(FULL_VARIABLE);
+        if full {
+            cargo.env(FULL_VARIABLE, "1");
+        }
+        watch(&mut cargo)
+    });
+    if !full {
+        println!("left to `cargo xtask test --full`:");
+        for (name, claim) in ONLY_IN_FULL {
+            println!("  {name}: {claim}");
+        }
+    }
+    tests
+}
+
+fn lints(workspace: &Workspace) -> Result<(), String> {
+    let native = ["clippy", "--release", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    watch(&mut workspace.cargo(&native))?;
+    let packages = ["clippy", "--release", "--locked", "-p", "firstlight-shaders", "-p", "firstlight-engine"];
+    let mut browser: Command = workspace.cargo(&packages);
+    watch(browser.args(["--target", wasm::TARGET, "--", "-D", "warnings"]))
+}
+
+fn timed<T>(name: &str, step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    println!("== {name}");
+    let start = Instant::now();
+    let outcome = step();
+    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
+    outcome
+}
