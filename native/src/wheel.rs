@@ -89,8 +89,16 @@ fn download(model: &KnownModel, folder: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let text = std::fs::read_to_string(&log).unwrap_or_default();
-    let telling = text.lines().find(|line| line.starts_with("ERROR")).or(text.lines().last());
-    Err(failed(telling.map_or_else(|| format!("pip ended with {status}"), |line| line.trim().to_owned())))
+    Err(failed(reason(&text).unwrap_or_else(|| format!("pip ended with {status}"))))
+}
+
+/// Why pip failed. Without a network it retries, and then says that there is no such package: the retries tell more.
+fn reason(log: &str) -> Option<String> {
+    if log.contains("connection broken") {
+        return Some("the package index cannot be reached".into());
+    }
+    let telling = log.lines().find(|line| line.starts_with("ERROR")).or(log.lines().last());
+    telling.map(|line| line.trim_start_matches("ERROR:").trim().to_owned())
 }
 
 fn wheel_in(folder: &Path) -> Option<PathBuf> {
@@ -161,5 +169,23 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next pull.
         let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(log: &str, expected: Option<&str>) {
+        assert_eq!(reason(log).as_deref(), expected, "{log:?}");
+    }
+
+    #[test]
+    fn a_missing_network_is_told_as_such() {
+        let retry = "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError'";
+        let none = "ERROR: No matching distribution found for x==1";
+        check(&format!("{retry}\n{none}\n"), Some("the package index cannot be reached"));
+        check(&format!("WARNING: slow\n{none}\n"), Some("No matching distribution found for x==1"));
+        check("", None);
     }
 }
