@@ -1,3 +1,5 @@
+//! The CPU sampler against exact probabilities and hand-computed cases.
+
 use super::*;
 
 const PLAIN: Choice =

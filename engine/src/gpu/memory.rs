@@ -10,6 +10,9 @@ use super::Device;
 use super::pipelines::texture_format;
 use crate::error::DeviceError;
 
+/// What a kernel's binding is given.
+pub type Binding<'a> = wgpu::BindingResource<'a>;
+
 /// A storage or uniform buffer, bound whole.
 pub struct Buffer {
     pub(crate) wgpu: wgpu::Buffer,
@@ -32,14 +35,14 @@ pub enum Resource {
 
 impl Buffer {
     /// The whole buffer as a binding.
-    pub fn binding(&self) -> wgpu::BindingResource<'_> {
+    pub fn binding(&self) -> Binding<'_> {
         self.wgpu.as_entire_binding()
     }
 }
 
 impl Buffer {
     /// The buffer from byte `offset` on, a multiple of 256, as a binding.
-    pub fn binding_from(&self, offset: u64) -> wgpu::BindingResource<'_> {
+    pub fn binding_from(&self, offset: u64) -> Binding<'_> {
         wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer: &self.wgpu, offset, size: None })
     }
 
@@ -51,7 +54,7 @@ impl Buffer {
 
 impl Resource {
     /// The whole resource as a binding.
-    pub fn binding(&self) -> wgpu::BindingResource<'_> {
+    pub fn binding(&self) -> Binding<'_> {
         match self {
             Self::Buffer(buffer) => buffer.binding(),
             Self::Texture(texture) => wgpu::BindingResource::TextureView(&texture.view),

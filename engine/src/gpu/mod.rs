@@ -12,7 +12,7 @@ mod readback;
 
 pub use choice::{KernelChoice, MatmulFamily, SampleOn};
 pub use device::{AdapterFacts, Device, DeviceOptions};
-pub use memory::{Buffer, Resource, WeightTexture};
+pub use memory::{Binding, Buffer, Resource, WeightTexture};
 pub use pass::{Dispatch, Extent, TIMESTAMP_BYTES, Tile, Timestamps, Wanted, run};
 pub use pipelines::{Kernel, KernelCache};
 pub use probe::{Probe, ProbeError};

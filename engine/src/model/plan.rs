@@ -7,7 +7,7 @@ use firstlight_shaders::{ComposeError, Program, matmul_lanes, matmul_tiled, matv
 
 use super::LoadFailure;
 use super::matrix::Matrix;
-use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulFamily, Tile};
+use crate::gpu::{Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulFamily, Tile};
 
 /// A buffer of rows.
 pub struct RowBuffer {
@@ -140,7 +140,7 @@ impl<'a> Planner<'a> {
         program: Program,
         grid_x: u32,
         params: &[u8],
-        bindings: &[wgpu::BindingResource<'_>],
+        bindings: &[Binding<'_>],
     ) -> Result<(), LoadFailure> {
         let kernel = self.kernels.get(self.device, program).await?;
         let uniform = self.device.uniform(kernel.name(), params).await?;
@@ -155,7 +155,7 @@ impl<'a> Planner<'a> {
         extent: Extent,
         program: Program,
         params: &[u8],
-        bindings: &[wgpu::BindingResource<'_>],
+        bindings: &[Binding<'_>],
     ) -> Result<(), LoadFailure> {
         let kernel = self.kernels.get(self.device, program).await?;
         let uniform = self.device.uniform(kernel.name(), params).await?;
@@ -223,9 +223,6 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn with_uniform<'b>(
-    uniform: &'b Buffer,
-    bindings: &[wgpu::BindingResource<'b>],
-) -> Vec<wgpu::BindingResource<'b>> {
+fn with_uniform<'b>(uniform: &'b Buffer, bindings: &[Binding<'b>]) -> Vec<Binding<'b>> {
     std::iter::once(uniform.binding()).chain(bindings.iter().cloned()).collect()
 }
