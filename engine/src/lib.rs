@@ -3,6 +3,7 @@
 //! It never does HTTP, never touches the DOM, threads, sockets, files or the wall clock: those belong to the
 //! hosts (`native`, `web`). It is the same code on a laptop and in a browser tab.
 
+pub mod artifact;
 pub mod clock;
 pub mod engine;
 pub mod error;

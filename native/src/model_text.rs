@@ -5,8 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use firstlight_engine::artifact;
 use firstlight_engine::error::LoadError;
-use firstlight_engine::model::{Checkpoint, GgufFile};
+use firstlight_engine::model::Checkpoint;
 use firstlight_engine::text::{GgufTokenizer, Tokenizer};
 
 use crate::models::ModelFiles;
@@ -26,12 +27,7 @@ pub struct OpenModel {
 impl OpenModel {
     /// Tokens that end an answer, from the configuration and the tokenizer.
     pub fn end_tokens(&self) -> Vec<u32> {
-        let mut tokens = self.checkpoint.config().eos_tokens.clone();
-        let more = self.tokenizer.iter().flat_map(|tokenizer| tokenizer.end_tokens());
-        tokens.extend(more);
-        tokens.sort_unstable();
-        tokens.dedup();
-        tokens
+        artifact::end_tokens(self.checkpoint.config(), self.tokenizer.as_deref())
     }
 }
 
@@ -43,7 +39,7 @@ pub fn open(files: &ModelFiles) -> Result<OpenModel, LoadError> {
     match files {
         ModelFiles::Gguf(path) => {
             let checkpoint = pollster::block_on(Checkpoint::open_gguf(FileSource::open(path)?))?;
-            let tokenizer = checkpoint.gguf().map(gguf_tokenizer).transpose()?.flatten();
+            let tokenizer = checkpoint.gguf().map(artifact::gguf_tokenizer).transpose()?.flatten();
             Ok(OpenModel { tokenizer: with_tokenizer(tokenizer)?, checkpoint })
         }
         ModelFiles::Safetensors { folder, shards } => {
@@ -73,32 +69,6 @@ fn folder_tokenizer(folder: &Path, config: &[u8]) -> Result<Option<Arc<Tokenizer
         template.as_deref(),
     )?;
     Ok(Some(Arc::new(tokenizer)))
-}
-
-/// The `tokenizer.*` keys; `None` where the file has no tokenizer.
-fn gguf_tokenizer(file: &GgufFile) -> Result<Option<GgufTokenizer>, LoadError> {
-    let Some(model) = file.str("tokenizer.ggml.model")? else { return Ok(None) };
-    let id = |name: &str| file.u32(&format!("tokenizer.ggml.{name}_token_id"));
-    let types = file.ints("tokenizer.ggml.token_type")?.unwrap_or_default();
-    // A type outside i32 is none that anybody knows: it becomes one that the tokenizer refuses or ignores as unknown.
-    let token_types = types.iter().map(|kind| i32::try_from(*kind).unwrap_or(i32::MAX)).collect();
-    let scores = file.floats("tokenizer.ggml.scores")?.unwrap_or_default();
-    Ok(Some(GgufTokenizer {
-        model: model.to_owned(),
-        pre: file.str("tokenizer.ggml.pre")?.map(str::to_owned),
-        tokens: file.strings("tokenizer.ggml.tokens")?.unwrap_or_default(),
-        merges: file.strings("tokenizer.ggml.merges")?.unwrap_or_default(),
-        token_types,
-        scores,
-        bos: id("bos")?,
-        eos: id("eos")?,
-        unk: id("unknown")?,
-        eot: id("eot")?,
-        eom: id("eom")?,
-        add_bos: file.bool("tokenizer.ggml.add_bos_token")?,
-        add_space_prefix: file.bool("tokenizer.ggml.add_space_prefix")?,
-        chat_template: file.str("tokenizer.chat_template")?.map(str::to_owned),
-    }))
 }
 
 fn required(path: &Path) -> Result<Vec<u8>, LoadError> {

@@ -11,5 +11,6 @@ pub mod scripted;
 pub mod served;
 pub mod tiny_model;
 
-pub use files::{FileSource, default_model_path, gguf_tokenizer, golden_path};
+pub use files::{default_model_path, golden_path};
+pub use firstlight::source::FileSource;
 pub use random::TestRng;

@@ -18,7 +18,7 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 
 fn default_model() -> Checkpoint<FileSource> {
-    let source = FileSource::open(&default_model_path());
+    let source = FileSource::open(&default_model_path()).expect("readable");
     pollster::block_on(Checkpoint::open_gguf(source)).expect("the default model opens")
 }
 

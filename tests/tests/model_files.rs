@@ -11,6 +11,7 @@ use firstlight_engine::model::{
 };
 use firstlight_tests::gguf_writer::{GgufWriter, quantise, reference_dequantise};
 use firstlight_tests::tiny_model::{Random, TinyModel};
+use firstlight_tests::{FileSource, default_model_path};
 use serde_json::{Value, json};
 
 const ALL_TYPES: [TensorType; 6] = [
@@ -26,12 +27,9 @@ fn memory(name: &str, bytes: Vec<u8>) -> MemorySource {
     MemorySource { name: name.to_owned(), bytes }
 }
 
-/// The default model, whole, in memory.
-fn real_model() -> MemorySource {
-    let name = std::env::var("FIRSTLIGHT_MODEL_FILE")
-        .expect("FIRSTLIGHT_MODEL_FILE does not name the default model: run the tests by `cargo xtask test`");
-    let bytes = std::fs::read(&name).unwrap_or_else(|error| panic!("cannot read {name}: {error}"));
-    memory(&name, bytes)
+/// The default model.
+fn real_model() -> FileSource {
+    FileSource::open(&default_model_path()).unwrap()
 }
 
 fn golden(path: &str) -> Vec<u8> {

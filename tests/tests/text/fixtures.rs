@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
+use firstlight_engine::artifact::gguf_tokenizer;
 use firstlight_engine::clock::ManualClock;
 use firstlight_engine::model::GgufFile;
 use firstlight_engine::request::{HostStamps, RejectReason};
 use firstlight_engine::text::{
     ChatMessage, GgufTokenizer, PrepareOptions, Prepared, Preparer, PromptInput, Tokenizer,
 };
-use firstlight_tests::{FileSource, TestRng, default_model_path, gguf_tokenizer, golden_path};
+use firstlight_tests::{FileSource, TestRng, default_model_path, golden_path};
 
 pub(crate) fn tokenizer_json() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
@@ -16,9 +17,9 @@ pub(crate) fn tokenizer_json() -> &'static [u8] {
 }
 
 pub(crate) fn default_model_metadata() -> GgufTokenizer {
-    let source = FileSource::open(&default_model_path());
+    let source = FileSource::open(&default_model_path()).unwrap();
     let file = pollster::block_on(GgufFile::open(&source)).unwrap();
-    gguf_tokenizer(&file).unwrap()
+    gguf_tokenizer(&file).unwrap().unwrap()
 }
 
 /// The default model's tokenizer, from the GGUF file.
