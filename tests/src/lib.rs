@@ -14,3 +14,8 @@ pub mod tiny_model;
 pub use files::{default_model_path, golden_path};
 pub use firstlight::source::FileSource;
 pub use random::TestRng;
+
+/// Whether the long runs are wanted too: `cargo xtask test --full`.
+pub fn full() -> bool {
+    std::env::var_os("FIRSTLIGHT_TEST_FULL").is_some()
+}

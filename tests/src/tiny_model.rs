@@ -25,6 +25,8 @@ pub struct TinyModel {
     pub vocab_size: u64,
     /// Type of all matrices; norms and biases are F32.
     pub matrix_type: TensorType,
+    /// Type of the v and up matrices, where it is another: they then cannot be fused with q, k and gate.
+    pub odd_type: Option<TensorType>,
     /// Whether the head is the embedding.
     pub tied: bool,
     /// Whether q, k, v, o, gate, up and down have biases.
@@ -44,6 +46,7 @@ impl Default for TinyModel {
             head_dim: 16,
             vocab_size: 160,
             matrix_type: TensorType::F32,
+            odd_type: None,
             tied: true,
             biases: false,
             seed: 1,
@@ -116,7 +119,9 @@ impl TinyModel {
         // variance of the uniform distribution on -1..1.
         let width = (3.0 / columns as f32).sqrt();
         let values: Vec<f32> = (0..rows * columns).map(|_| width * random.signed()).collect();
-        writer.tensor(&format!("{name}.weight"), self.matrix_type, &[rows, columns], &values);
+        let is_odd = name.ends_with("attn_v") || name.ends_with("ffn_up");
+        let dtype = self.odd_type.filter(|_| is_odd).unwrap_or(self.matrix_type);
+        writer.tensor(&format!("{name}.weight"), dtype, &[rows, columns], &values);
     }
 }
 

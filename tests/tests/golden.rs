@@ -13,7 +13,7 @@ use firstlight_tests::gpu::drive;
 use firstlight_tests::reference::{frequencies, last_logits, nmse};
 use firstlight_tests::served::{Answer, LIMITS, Schedule, Setup, greedy, load, run};
 use firstlight_tests::tiny_model::{TinyModel, llama_gguf};
-use firstlight_tests::{FileSource, default_model_path, golden_path};
+use firstlight_tests::{FileSource, default_model_path, full, golden_path};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -48,9 +48,12 @@ fn goldens() -> Vec<Golden> {
     prompts.iter().map(golden).collect()
 }
 
-/// The goldens of these names.
-fn some_goldens(names: &[&str]) -> Vec<Golden> {
-    goldens().into_iter().filter(|g| names.contains(&g.name.as_str())).collect()
+/// The goldens of these names and the tokens to generate for each; in a full run all eight, and all their tokens.
+fn some_goldens(names: &[&str], max_tokens: u32) -> (Vec<Golden>, u32) {
+    if full() {
+        return (goldens(), 48);
+    }
+    (goldens().into_iter().filter(|g| names.contains(&g.name.as_str())).collect(), max_tokens)
 }
 
 fn requests(goldens: &[Golden], max_tokens: u32) -> Vec<(Vec<u32>, SamplingParams)> {
@@ -123,29 +126,38 @@ fn last_logits_of_the_golden_prompts_are_the_reference_s() {
 
 #[test]
 fn chunks_of_any_size_and_evictions_give_the_same_ids() {
-    let goldens = some_goldens(&["hello", "capital", "chat_gravity", "code"]);
+    let (goldens, max_tokens) = some_goldens(&["hello", "capital", "chat_gravity", "code"], 12);
     let mut runner = load(&default_model(), Setup::default());
-    let all = requests(&goldens, 12);
+    let all = requests(&goldens, max_tokens);
     for batch_tokens in [1, 7, 32, 512] {
         let schedule = Schedule { slots: 4, batch_tokens, ..LIMITS.into() };
         let answers = run(&mut runner, LIMITS, schedule, &all);
         assert_golden(&goldens, &answers, &format!("in chunks of {batch_tokens}"));
     }
-    // The prompts need 1 + 1 + 3 + 2 blocks and the answers 4 more: neither holds together in five.
-    let tight = Schedule { slots: 4, batch_tokens: 24, blocks: 5 };
+    // Just enough blocks for the longest alone: they cannot all be in it at once.
+    let longest = goldens.iter().map(|g| g.prompt.len() as u32 + max_tokens).max().expect("a prompt");
+    let tight = Schedule { slots: 4, batch_tokens: 24, blocks: longest.div_ceil(LIMITS.block_size) + 1 };
     let answers = run(&mut runner, LIMITS, tight, &all);
-    assert_golden(&goldens, &answers, "with a pool of five blocks");
+    assert_golden(&goldens, &answers, "with a pool that is too small");
     assert!(answers.iter().any(|a| a.timeline.preemptions() > 0), "somebody is evicted");
 }
 
 #[test]
 fn default_limits_give_the_same_ids() {
-    let goldens = some_goldens(&["capital", "code"]);
+    let (goldens, max_tokens) = some_goldens(&["capital", "code"], 12);
     let mut runner = load(&default_model(), Setup { default_limits: true, ..Setup::default() });
     let facts = runner.device().facts();
     assert_eq!((facts.max_binding_bytes, facts.subgroups), (128 << 20, false));
-    let answers = run(&mut runner, LIMITS, LIMITS.into(), &requests(&goldens, 12));
+    let answers = run(&mut runner, LIMITS, LIMITS.into(), &requests(&goldens, max_tokens));
     assert_golden(&goldens, &answers, "with default limits");
+}
+
+#[test]
+fn the_kernels_for_gpus_give_the_same_ids() {
+    let (goldens, max_tokens) = some_goldens(&["capital"], 4);
+    let mut runner = load(&default_model(), Setup { choice: Some(GPU_CHOICE), ..Setup::default() });
+    let answers = run(&mut runner, LIMITS, LIMITS.into(), &requests(&goldens, max_tokens));
+    assert_golden(&goldens, &answers, "with the kernels for GPUs");
 }
 
 #[test]
@@ -221,6 +233,14 @@ fn biases_and_a_separate_head_equal_the_reference() {
     check_architecture("llama-untied-bias");
 }
 
+/// What a real GPU gets.
+const GPU_CHOICE: KernelChoice = KernelChoice {
+    matmul: MatmulFamily::Split,
+    home: Home::Buffer,
+    subgroups: false,
+    sample_on: SampleOn::Gpu,
+};
+
 /// Every set of kernels that an adapter may get.
 fn choices() -> Vec<KernelChoice> {
     let lanes = |home, subgroups| KernelChoice {
@@ -229,13 +249,7 @@ fn choices() -> Vec<KernelChoice> {
         subgroups,
         sample_on: SampleOn::Cpu,
     };
-    let split = KernelChoice {
-        matmul: MatmulFamily::Split,
-        home: Home::Buffer,
-        subgroups: false,
-        sample_on: SampleOn::Gpu,
-    };
-    vec![lanes(Home::Texture, true), lanes(Home::Texture, false), lanes(Home::Buffer, true), split]
+    vec![lanes(Home::Texture, true), lanes(Home::Texture, false), lanes(Home::Buffer, true), GPU_CHOICE]
 }
 
 fn tiny(model: &TinyModel) -> Checkpoint<MemorySource> {
@@ -267,6 +281,25 @@ fn every_format_computes_the_forward_pass_that_is_written_down() {
             last_logits(&checkpoint, &prompt, &frequencies(checkpoint.config())),
         );
         assert!(error <= 1e-10, "{matrix_type:?}: NMSE {error:e}");
+    }
+}
+
+#[test]
+fn parts_that_are_stored_differently_are_not_fused_and_compute_the_same() {
+    // Widths that no group of 32 columns divides: what a part pads must not touch its neighbour.
+    let odd_widths =
+        TinyModel { num_heads: 3, num_kv_heads: 1, head_dim: 8, intermediate_size: 40, ..odd_model() };
+    for model in [
+        TinyModel { odd_type: Some(TensorType::Q8_0), matrix_type: TensorType::F16, ..TinyModel::default() },
+        TinyModel { odd_type: Some(TensorType::Bf16), ..odd_widths },
+    ] {
+        let checkpoint = tiny(&model);
+        let wanted = last_logits(&checkpoint, &tiny_prompt(21, 1), &frequencies(checkpoint.config()));
+        for choice in [None, Some(GPU_CHOICE)] {
+            let mut runner = load(&checkpoint, Setup { choice, ..Setup::default() });
+            let error = nmse(&logits(&mut runner, &tiny_prompt(21, 1), 0), wanted.iter().copied());
+            assert!(error <= 1e-10, "{model:?}: NMSE {error:e}");
+        }
     }
 }
 

@@ -321,6 +321,7 @@ impl<'c> Simulation<'c> {
 fn num_seeds() -> u64 {
     match std::env::var("FIRSTLIGHT_SIM_SEEDS") {
         Ok(text) => text.parse().expect("FIRSTLIGHT_SIM_SEEDS is a number of seeds"),
+        Err(_) if firstlight_tests::full() => 200_000,
         Err(_) => 20_000,
     }
 }

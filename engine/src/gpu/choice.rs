@@ -41,7 +41,8 @@ pub struct KernelChoice {
 impl KernelChoice {
     /// The choice for an adapter.
     pub fn for_adapter(facts: &AdapterFacts) -> Self {
-        if facts.is_gpu {
+        // Browsers do not tell what kind of GPU they have, only whether it is a CPU.
+        if !facts.is_cpu {
             return Self {
                 matmul: MatmulFamily::Split,
                 home: Home::Buffer,
