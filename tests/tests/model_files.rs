@@ -29,7 +29,7 @@ fn memory(name: &str, bytes: Vec<u8>) -> MemorySource {
 
 /// The default model.
 fn real_model() -> FileSource {
-    FileSource::open(&default_model_path()).unwrap()
+    FileSource::open(&default_model_path()).expect("readable")
 }
 
 fn golden(path: &str) -> Vec<u8> {
