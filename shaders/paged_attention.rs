@@ -93,11 +93,12 @@ impl Variant {
         (self.heads() * self.head_vec4s).div_ceil(64)
     }
 
-    /// Loop iterations of one invocation over `context` positions: Mesa 22.3.6 ends all loops after 65,535, without a word.
+    /// Loop iterations of one invocation over `context` positions, at most: compilers may write short loops out. Mesa 22.3.6
+    /// ends all loops after 65,535, without a word.
     ///
-    /// With subgroups, one in 16 positions whatever the head: a million positions are safe. Without, a turn of 64 positions
-    /// costs its own, the head's vec4s, the maxima and the values: 129 for 64 dimensions and a group of 3, 225 for 128
-    /// dimensions and a group of 4. Below 60,000 iterations, that is a context of 29,696 and of 17,024.
+    /// With subgroups, one in 16 positions whatever the head: 960,000 positions stay below 60,000. Without, a turn of 64
+    /// positions costs its own, the head's vec4s, the maxima and the values: 129 for 64 dimensions and a group of 3, safe up
+    /// to 29,696 positions; 225 for 128 dimensions and a group of 4, safe up to 17,024.
     pub fn iterations(self, context: u32) -> u32 {
         if self.subgroups {
             return context.div_ceil(16);

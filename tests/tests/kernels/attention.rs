@@ -216,7 +216,10 @@ fn company_and_blocks_do_not_matter() {
     for shape in [default_shape(true), default_shape(false)] {
         let mut bench = shape.bench();
         let mut sequences = mixed(shape);
-        let bits = |rows: Vec<Vec<f32>>| rows.iter().map(|row| bits(row)).collect::<Vec<_>>();
+        let bits = |rows: Vec<Vec<f32>>| -> Vec<Vec<u32>> {
+            assert!(rows.iter().flatten().all(|v| v.is_finite()), "{shape:?}");
+            rows.iter().map(|row| bits(row)).collect()
+        };
         let together = bits(run(&mut bench, shape, 16, &sequences));
         for block_size in [8, 32, 256] {
             assert!(
@@ -229,7 +232,7 @@ fn company_and_blocks_do_not_matter() {
             let own = &together[first_row..first_row + sequence.asks.len()];
             first_row += sequence.asks.len();
             assert!(
-                bits(run(&mut bench, shape, 16, &[sequence.clone()])) == own,
+                bits(run(&mut bench, shape, 16, std::slice::from_ref(sequence))) == own,
                 "{shape:?} {:?}",
                 sequence.asks
             );

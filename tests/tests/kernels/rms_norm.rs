@@ -6,7 +6,7 @@ use firstlight_tests::TestRng;
 use super::{Bench, bits, check_close, floats, inside, poison};
 
 const EPS: f32 = 1e-5;
-/// Sizes of the numbers in a row. The squares of the smallest vanish, and those of the largest just fit.
+/// Sizes of the numbers in a row. The squares of the smallest vanish, those of the largest still add up.
 const SIZES: [f32; 6] = [1.0, 1e-30, 1e-3, 1e17, 30.0, 0.0];
 
 /// The norms of rows `chosen` of x, or of all.
