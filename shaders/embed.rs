@@ -1,5 +1,7 @@
 //! `embed.wgsl`: token ids to rows of the embedding.
 
+use core::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::matmul::{weight_bindings, weight_snippets};
@@ -21,6 +23,15 @@ pub struct Params {
     /// Tokens in this piece.
     pub num_tokens: u32,
 }
+
+/// The uniform's members and where they lie.
+pub const PARAMS: &[(&str, u32)] = &[
+    ("y_pitch", offset_of!(Params, y_pitch) as u32),
+    ("width_vec4s", offset_of!(Params, width_vec4s) as u32),
+    ("num_units", offset_of!(Params, num_units) as u32),
+    ("first_token", offset_of!(Params, first_token) as u32),
+    ("num_tokens", offset_of!(Params, num_tokens) as u32),
+];
 
 /// The kernel for an embedding stored as `format`, at `home`.
 pub fn program(format: WeightFormat, home: Home) -> Result<Program, ComposeError> {

@@ -1,6 +1,8 @@
 //! `paged_attention.wgsl` and `paged_attention_lanes.wgsl`: causal attention of every row over its sequence's cache, decode
 //! rows and prompt chunks alike.
 
+use core::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::{BindingKind, ComposeError, Program, compose};
@@ -24,6 +26,17 @@ pub struct Params {
     /// 1 / sqrt(head_dim).
     pub scale: f32,
 }
+
+/// The uniform's members and where they lie.
+pub const PARAMS: &[(&str, u32)] = &[
+    ("q_pitch", offset_of!(Params, q_pitch) as u32),
+    ("y_pitch", offset_of!(Params, y_pitch) as u32),
+    ("num_kv_heads", offset_of!(Params, num_kv_heads) as u32),
+    ("head_group", offset_of!(Params, head_group) as u32),
+    ("block_size", offset_of!(Params, block_size) as u32),
+    ("table_pitch", offset_of!(Params, table_pitch) as u32),
+    ("scale", offset_of!(Params, scale) as u32),
+];
 
 /// The choices of one pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +64,7 @@ impl Variant {
             let kernel = include_str!("paged_attention_lanes.wgsl");
             compose(&[heads, head_vec4s, lane_vec4s], kernel, &[include_str!("common/lanes.wgsl")])?
         } else {
-            let items = ("ITEMS", (self.heads() * self.head_vec4s).div_ceil(64));
+            let items = ("ITEMS", self.items());
             compose(&[heads, head_vec4s, items], include_str!("paged_attention.wgsl"), &[])?
         };
         Ok(Program {
@@ -73,6 +86,25 @@ impl Variant {
             ],
             subgroups: self.subgroups,
         })
+    }
+
+    /// vec4s of the output that a thread of the 64 holds.
+    fn items(self) -> u32 {
+        (self.heads() * self.head_vec4s).div_ceil(64)
+    }
+
+    /// Loop iterations of one invocation over `context` positions, at most: compilers may write short loops out. Mesa 22.3.6
+    /// ends all loops after 65,535, without a word.
+    ///
+    /// With subgroups, one in 16 positions whatever the head: 960,000 positions stay below 60,000. Without, a turn of 64
+    /// positions costs its own, the head's vec4s, the maxima and the values: 129 for 64 dimensions and a group of 3, safe up
+    /// to 29,696 positions; 225 for 128 dimensions and a group of 4, safe up to 17,024.
+    pub fn iterations(self, context: u32) -> u32 {
+        if self.subgroups {
+            return context.div_ceil(16);
+        }
+        let turn = 1 + self.head_vec4s + self.heads() * 16 + self.items() * 64;
+        self.items() + context.div_ceil(64) * turn
     }
 
     /// The grid for `rows` rows of `num_heads` query heads.

@@ -1,5 +1,7 @@
 //! `rms_norm.wgsl`: the root-mean-square norm, of all rows or of the sampled ones.
 
+use core::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::{BindingKind, ComposeError, Program, compose};
@@ -16,13 +18,26 @@ pub struct Params {
     pub eps: f32,
 }
 
+/// The uniform's members and where they lie.
+pub const PARAMS: &[(&str, u32)] = &[
+    ("x_pitch", offset_of!(Params, x_pitch) as u32),
+    ("y_pitch", offset_of!(Params, y_pitch) as u32),
+    ("eps", offset_of!(Params, eps) as u32),
+];
+
+/// Threads a row, a power of two.
+fn workgroup(subgroups: bool) -> u32 {
+    if subgroups { 8 } else { 64 }
+}
+
 /// The kernel for rows of `width_vec4s` vec4s, all of them or (`gather`) those in `sample_rows`: 8 lanes of a subgroup and no
 /// barrier, or 64 threads and a tree.
 pub fn program(width_vec4s: u32, gather: bool, subgroups: bool) -> Result<Program, ComposeError> {
-    let (threads, sum): (_, &[&str]) = if subgroups {
-        (8, &[include_str!("common/sum_lanes.wgsl"), include_str!("common/lanes.wgsl")])
+    let threads = workgroup(subgroups);
+    let sum: &[&str] = if subgroups {
+        &[include_str!("common/sum_lanes.wgsl"), include_str!("common/lanes.wgsl")]
     } else {
-        (64, &[include_str!("common/sum_workgroup.wgsl")])
+        &[include_str!("common/sum_workgroup.wgsl")]
     };
     Ok(Program {
         name: format!(
@@ -50,6 +65,13 @@ pub fn program(width_vec4s: u32, gather: bool, subgroups: bool) -> Result<Progra
 /// The grid for `rows` rows of y.
 pub fn workgroups(rows: u32) -> [u32; 3] {
     [rows, 1, 1]
+}
+
+/// Loop iterations of one invocation: Mesa 22.3.6 ends all loops after 65,535.
+pub fn iterations(width_vec4s: u32, subgroups: bool) -> u32 {
+    // Squares, then the scaled row; without subgroups a tree between them.
+    let tree = if subgroups { 0 } else { workgroup(subgroups).ilog2() };
+    2 * width_vec4s.div_ceil(workgroup(subgroups)) + tree
 }
 
 /// The norm of each row of `x[rows][width]`.

@@ -1,5 +1,7 @@
 //! `rope_kv_write.wgsl`: positions into q and k, k and v into the cache.
 
+use core::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::{BindingKind, ComposeError, Program, compose};
@@ -19,6 +21,15 @@ pub struct Params {
     /// Slots of a KV block.
     pub block_size: u32,
 }
+
+/// The uniform's members and where they lie.
+pub const PARAMS: &[(&str, u32)] = &[
+    ("pitch", offset_of!(Params, pitch) as u32),
+    ("num_heads", offset_of!(Params, num_heads) as u32),
+    ("num_kv_heads", offset_of!(Params, num_kv_heads) as u32),
+    ("head_vec4s", offset_of!(Params, head_vec4s) as u32),
+    ("block_size", offset_of!(Params, block_size) as u32),
+];
 
 /// The kernel.
 pub fn program() -> Result<Program, ComposeError> {

@@ -1,7 +1,10 @@
 //! `silu_mul.wgsl`: the gated activation, where it could not be fused into the matrix kernel.
 
+use core::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
+use crate::matmul::cpu_silu;
 use crate::{BindingKind, ComposeError, Program, compose};
 
 /// The uniform.
@@ -17,6 +20,14 @@ pub struct Params {
     /// vec4s of gate, of up and of y.
     pub width_vec4s: u32,
 }
+
+/// The uniform's members and where they lie.
+pub const PARAMS: &[(&str, u32)] = &[
+    ("x_pitch", offset_of!(Params, x_pitch) as u32),
+    ("up_vec4", offset_of!(Params, up_vec4) as u32),
+    ("y_pitch", offset_of!(Params, y_pitch) as u32),
+    ("width_vec4s", offset_of!(Params, width_vec4s) as u32),
+];
 
 /// The kernel.
 pub fn program() -> Result<Program, ComposeError> {
@@ -35,5 +46,5 @@ pub fn workgroups(params: &Params, rows: u32) -> [u32; 3] {
 
 /// silu(gate) * up, element by element.
 pub fn cpu(gate: &[f32], up: &[f32]) -> Vec<f64> {
-    gate.iter().zip(up).map(|(&g, &u)| crate::matmul_lanes::cpu_silu(f64::from(g), f64::from(u))).collect()
+    gate.iter().zip(up).map(|(&g, &u)| cpu_silu(f64::from(g), f64::from(u))).collect()
 }

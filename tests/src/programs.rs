@@ -4,7 +4,8 @@ use std::mem::size_of;
 
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::{
-    Home, Program, WeightFormat, matmul, matmul_lanes, matmul_tiled, matvec_split, sample,
+    Home, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_tiled, matvec_split, paged_attention,
+    rms_norm, rope_kv_write, sample, silu_mul,
 };
 
 /// Names of members and where they lie.
@@ -34,10 +35,17 @@ impl Subject {
 /// Every program.
 pub fn all_subjects() -> Vec<Subject> {
     let mut subjects = matrix_kernels();
-    subjects.push(
-        Subject::new::<sample::Params>(sample::program().expect("sample composes"), sample::PARAMS)
-            .and::<sample::Row>("Row", sample::ROW),
-    );
+    subjects.extend(embeddings());
+    subjects.extend(norms());
+    subjects.extend(attention());
+    let rope = rope_kv_write::program().expect("rope composes");
+    let silu = silu_mul::program().expect("silu_mul composes");
+    let sample = sample::program().expect("sample composes");
+    subjects.extend([
+        Subject::new::<rope_kv_write::Params>(rope, rope_kv_write::PARAMS),
+        Subject::new::<silu_mul::Params>(silu, silu_mul::PARAMS),
+        Subject::new::<sample::Params>(sample, sample::PARAMS).and::<sample::Row>("Row", sample::ROW),
+    ]);
     subjects
 }
 
@@ -71,5 +79,46 @@ fn matrix_kernels() -> Vec<Subject> {
     programs
         .into_iter()
         .map(|p| Subject::new::<matmul::Params>(p.expect("a matrix kernel composes"), matmul::PARAMS))
+        .collect()
+}
+
+fn embeddings() -> impl Iterator<Item = Subject> {
+    let homes = |format| [Home::Buffer, Home::Texture].map(|home| embed::program(format, home));
+    WeightFormat::ALL
+        .into_iter()
+        .flat_map(homes)
+        .map(|p| Subject::new::<embed::Params>(p.expect("an embedding composes"), embed::PARAMS))
+}
+
+fn norms() -> Vec<Subject> {
+    let mut programs = Vec::new();
+    for width_vec4s in [2, 144] {
+        for (gather, subgroups) in [(false, false), (false, true), (true, false), (true, true)] {
+            programs.push(rms_norm::program(width_vec4s, gather, subgroups));
+        }
+    }
+    programs
+        .into_iter()
+        .map(|p| Subject::new::<rms_norm::Params>(p.expect("a norm composes"), rms_norm::PARAMS))
+        .collect()
+}
+
+fn attention() -> Vec<Subject> {
+    let mut programs: Vec<Program> = Vec::new();
+    for head_vec4s in [2, 4, 6, 16, 32] {
+        for head_group in [1, 2, 3, 4, 7, 8] {
+            for subgroups in [false, true] {
+                let variant = paged_attention::Variant { head_vec4s, head_group, subgroups };
+                let program = variant.program().expect("attention composes");
+                // Groups of 1 and 7 are one program, and so are those of 4 and 8.
+                if !programs.contains(&program) {
+                    programs.push(program);
+                }
+            }
+        }
+    }
+    programs
+        .into_iter()
+        .map(|p| Subject::new::<paged_attention::Params>(p, paged_attention::PARAMS))
         .collect()
 }

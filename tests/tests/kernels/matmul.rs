@@ -7,7 +7,7 @@ use firstlight_shaders::{Home, Program, WeightFormat, matmul_lanes, matmul_tiled
 
 use firstlight_tests::TestRng;
 
-use super::{Bench, POISON, check_close, float, floats};
+use super::{Bench, POISON, check_close, floats, stored_rows};
 
 /// One of the three, with its choices.
 #[derive(Clone, Copy, Debug)]
@@ -70,31 +70,6 @@ fn biased(kernel: Kernel) -> Kernel {
         Kernel::Lanes(v) => Kernel::Lanes(matmul_lanes::Variant { bias: true, ..v }),
         Kernel::Split(v) => Kernel::Split(matvec_split::Variant { bias: true, ..v }),
         Kernel::Tiled(v) => Kernel::Tiled(matmul_tiled::Variant { bias: true, ..v }),
-    }
-}
-
-/// Stored rows with random weights of a sensible size.
-fn stored_rows(format: WeightFormat, n: u32, k: u32, random: &mut TestRng) -> Vec<u8> {
-    let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
-    let count = n as usize * k as usize;
-    match format {
-        WeightFormat::F32 => floats(random, count).iter().flat_map(|x| x.to_le_bytes()).collect(),
-        WeightFormat::F16 => floats(random, count).iter().flat_map(|&x| half(x)).collect(),
-        WeightFormat::Bf16 => {
-            floats(random, count).iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect()
-        }
-        _ => {
-            let mut bytes = Vec::new();
-            for _ in 0..count / 32 {
-                let block = bytes.len();
-                bytes.extend((0..format.block_bytes()).map(|_| random.next_u64() as u8));
-                bytes[block..block + 2].copy_from_slice(&half(0.01 + float(random).abs() * 0.01));
-                if format == WeightFormat::Q4_1 {
-                    bytes[block + 2..block + 4].copy_from_slice(&half(float(random) * 0.1));
-                }
-            }
-            bytes
-        }
     }
 }
 
