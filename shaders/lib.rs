@@ -11,6 +11,7 @@ pub mod matmul_lanes;
 pub mod matmul_tiled;
 pub mod matvec_split;
 pub mod paged_attention;
+mod paged_attention_lanes;
 pub mod rms_norm;
 pub mod rope_kv_write;
 pub mod sample;
@@ -19,6 +20,9 @@ pub mod weights;
 
 pub use compose::{ComposeError, Const, compose};
 pub use weights::{Home, WeightFormat};
+
+/// Loop iterations that one invocation may run: Mesa 22.3.6 silently ends all its loops after 65,535.
+pub const MAX_ITERATIONS: u32 = 60_000;
 
 /// What a binding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

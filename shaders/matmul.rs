@@ -141,7 +141,7 @@ impl Draft<'_> {
             include_str!("common/bias_none.wgsl")
         };
         let mut snippets = self.snippets.to_vec();
-        snippets.extend([self.store.snippet(), bias]);
+        snippets.extend([include_str!("common/matmul_bindings.wgsl"), self.store.snippet(), bias]);
         snippets.extend(weight_snippets(self.format, self.home));
         let [data, scales] = weight_bindings(self.format, self.home);
         Ok(Program {

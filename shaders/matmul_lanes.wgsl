@@ -3,18 +3,8 @@
 //
 // Columns come in groups of 32: thread (lane l, tile column c) owns column 32*group + 8*c + l. K comes in units of 64: two
 // blocks of 32 weights. Order of summation, the same for every TM: blocks in order; in a block sum(q*x) in order, then d and m.
-struct Params {
-    x_pitch: u32,    // vec4s a row of x
-    y_pitch: u32,    // floats a row of y
-    y_column: u32,   // first column of y to write
-    num_groups: u32, // groups of 32 columns
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
-// Bindings 2 and 3 are the weights: see data_*.wgsl and scales_*.wgsl.
-@group(0) @binding(4) var<storage, read> bias: array<f32>; // [N]
-@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [M][y_pitch]
+//
+// Bindings: matmul_bindings.wgsl.
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

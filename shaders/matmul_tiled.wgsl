@@ -2,18 +2,8 @@
 // its threads bring both tiles into workgroup memory, the weights dequantised once, and each adds up TM rows x 4 columns.
 //
 // Order of summation, the same as in matvec_split.wgsl: along a segment of K, then over the segments in order.
-struct Params {
-    x_pitch: u32,    // vec4s a row of x
-    y_pitch: u32,    // floats a row of y
-    y_column: u32,   // first column of y to write
-    num_groups: u32, // groups of 32 columns
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
-// Bindings 2 and 3 are the weights: see data_*.wgsl and scales_*.wgsl.
-@group(0) @binding(4) var<storage, read> bias: array<f32>; // [N]
-@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [M][y_pitch]
+//
+// Bindings: matmul_bindings.wgsl.
 
 // Both tiles hold vec4s along K. Columns lie as [TN][2 groups][8 lanes], so that the 16 lanes of a row of threads read
 // neighbours; a row of x has its 8 vec4s shuffled, so that two rows of threads read different banks.

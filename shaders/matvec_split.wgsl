@@ -2,18 +2,8 @@
 // one segment of one column for TM rows, the loads of 32 neighbouring columns coalesce, and x is the same for all of them.
 //
 // Order of summation, the same for every TM and in matmul_tiled.wgsl: along a segment, then over the segments in order.
-struct Params {
-    x_pitch: u32,    // vec4s a row of x
-    y_pitch: u32,    // floats a row of y
-    y_column: u32,   // first column of y to write
-    num_groups: u32, // groups of 32 columns
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
-// Bindings 2 and 3 are the weights: see data_*.wgsl and scales_*.wgsl.
-@group(0) @binding(4) var<storage, read> bias: array<f32>; // [N]
-@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [M][y_pitch]
+//
+// Bindings: matmul_bindings.wgsl.
 
 var<workgroup> segment_sums: array<f32, SEGMENTS * TM * 32u>; // [SEGMENTS][TM][32]
 

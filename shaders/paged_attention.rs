@@ -5,7 +5,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Program, compose};
+use crate::{BindingKind, ComposeError, Program, compose, paged_attention_lanes};
 
 /// The uniform of both.
 #[repr(C)]
@@ -57,15 +57,14 @@ impl Variant {
 
     /// The kernel's text and bindings.
     pub fn program(self) -> Result<Program, ComposeError> {
-        let heads = ("HEADS", self.heads());
-        let head_vec4s = ("HEAD_VEC4S", self.head_vec4s);
         let wgsl = if self.subgroups {
-            let lane_vec4s = ("LANE_VEC4S", self.head_vec4s.div_ceil(8));
-            let kernel = include_str!("paged_attention_lanes.wgsl");
-            compose(&[heads, head_vec4s, lane_vec4s], kernel, &[include_str!("common/lanes.wgsl")])?
+            paged_attention_lanes::text(self.heads(), self.head_vec4s)?
         } else {
-            let items = ("ITEMS", self.items());
-            compose(&[heads, head_vec4s, items], include_str!("paged_attention.wgsl"), &[])?
+            compose(
+                &[("HEADS", self.heads()), ("HEAD_VEC4S", self.head_vec4s), ("ITEMS", self.items())],
+                include_str!("paged_attention.wgsl"),
+                &[include_str!("common/attention_bindings.wgsl")],
+            )?
         };
         Ok(Program {
             name: format!(
@@ -101,7 +100,7 @@ impl Variant {
     /// to 29,696 positions; 225 for 128 dimensions and a group of 4, safe up to 17,024.
     pub fn iterations(self, context: u32) -> u32 {
         if self.subgroups {
-            return context.div_ceil(16);
+            return paged_attention_lanes::iterations(context);
         }
         let turn = 1 + self.head_vec4s + self.heads() * 16 + self.items() * 64;
         self.items() + context.div_ceil(64) * turn

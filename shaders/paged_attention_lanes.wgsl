@@ -1,23 +1,8 @@
 // Causal attention over the paged cache for CPU drivers: 8 lanes a (row, tile of query heads), no barrier. Lanes are positions
 // for q*k and dimensions for p*v; softmax is online (1805.02867), 16 positions a turn, counted from position 0: the order of
 // summation depends on nothing but the positions. One load of K and V serves all query heads of the tile.
-struct Params {
-    q_pitch: u32,      // vec4s a row of qkv
-    y_pitch: u32,      // vec4s a row of y
-    num_kv_heads: u32, // key and value heads
-    head_group: u32,   // query heads that share a kv head
-    block_size: u32,   // slots of a KV block, a multiple of 8
-    table_pitch: u32,  // blocks a row of block_tables
-    scale: f32,        // 1 / sqrt(head_dim)
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
-@group(0) @binding(2) var<storage, read> block_tables: array<u32>; // [sequences][table_pitch]
-@group(0) @binding(3) var<storage, read> qkv: array<vec4<f32>>; // [M][q heads, ...]
-@group(0) @binding(4) var<storage, read> keys: array<vec4<f32>>; // [block][kv head][HEAD_VEC4S][block_size]
-@group(0) @binding(5) var<storage, read> values: array<vec4<f32>>; // [block][kv head][block_size][HEAD_VEC4S]
-@group(0) @binding(6) var<storage, read_write> y: array<vec4<f32>>; // [M][q heads * HEAD_VEC4S]
+//
+// Bindings: attention_bindings.wgsl.
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -94,5 +79,3 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
     }
 }
-
-const LOWEST: f32 = -3.0e38;

@@ -94,7 +94,7 @@ const MAX_HIDDEN: u32 = 1 << 17;
 const MAX_INTERMEDIATE: u32 = 1 << 20;
 const MAX_LAYERS: u32 = 1024;
 const MAX_HEADS: u32 = 1024;
-const MAX_HEAD_DIM: u32 = 512;
+const MAX_HEAD_DIM: u32 = 256;
 /// The largest published vocabularies have 262 thousand.
 const MAX_VOCAB: u32 = 1 << 22;
 /// Positions are exact in f32 up to here.

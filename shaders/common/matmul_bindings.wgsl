@@ -1,0 +1,13 @@
+// What every matrix kernel binds.
+struct Params {
+    x_pitch: u32,    // vec4s a row of x
+    y_pitch: u32,    // floats a row of y
+    y_column: u32,   // first column of y to write
+    num_groups: u32, // groups of 32 columns
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
+// Bindings 2 and 3 are the weights: see data_*.wgsl and scales_*.wgsl.
+@group(0) @binding(4) var<storage, read> bias: array<f32>; // [N]
+@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [M][y_pitch]
