@@ -5,7 +5,7 @@
 //! (1411.0030). Tokens equal to the last one kept are kept too, so that no order of tokens matters.
 //!
 //! Odd logits: NaN counts as minus infinity, plus infinity as the largest finite number; where all are minus infinity,
-//! token 0. Invariant: a token depends on its row's logits, its `Choice`, and nothing else.
+//! there is no token. Invariant: a token depends on its row's logits, its `Choice`, and nothing else.
 
 use core::mem::offset_of;
 
@@ -124,10 +124,13 @@ pub fn iterations(vocab: u32) -> u32 {
     10 * vocab.div_ceil(WORKGROUP) + 9 * 256 + 2 * (4 + 4 + 8)
 }
 
-/// The token of one row; 0 if `logits` is empty.
+/// What a row without a finite logit gives: no vocabulary has it, so that nobody takes it for a token.
+pub const NO_TOKEN: u32 = u32::MAX;
+
+/// The token of one row, or [`NO_TOKEN`].
 pub fn cpu(logits: &[f32], choice: &Choice) -> u32 {
     let row = Row::from(choice);
-    let (mut best, mut likeliest) = (f32::NEG_INFINITY, 0);
+    let (mut best, mut likeliest) = (f32::NEG_INFINITY, NO_TOKEN);
     for (token, &logit) in logits.iter().enumerate() {
         let logit = ordered(logit);
         if logit > best {

@@ -24,6 +24,8 @@ struct Row {
 
 // Keys order as logits do; this is minus infinity's, and a NaN's.
 const LOWEST: u32 = 0x007fffffu;
+// A row without a finite logit has no token.
+const NO_TOKEN: u32 = 0xffffffffu;
 // A mass is a fixed-point number of 26 fraction bits, added up in two halves that cannot overflow.
 const HALF_BITS: u32 = 13u;
 const HALF_MASK: u32 = 0x1fffu;
@@ -52,7 +54,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let likeliest = best_tokens[0];
     let largest = key_value(best_keys[0]);
     // A greedy row, or one without a finite logit, skips the loops that follow but none of the barriers.
-    let random = row.inverse_temperature > 0.0 && best_keys[0] > LOWEST;
+    let some = best_keys[0] > LOWEST;
+    let random = row.inverse_temperature > 0.0 && some;
     let limit = select(0u, params.vocab, random);
 
     let count_limit = select(0u, limit, row.top_k > 0u && row.top_k < params.vocab);
@@ -77,7 +80,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
     reduce_best(best_key, best_token, thread);
     if (thread == 0u) {
-        tokens[workgroup.x] = best_tokens[0];
+        tokens[workgroup.x] = select(NO_TOKEN, best_tokens[0], some);
     }
 }
 

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use firstlight_shaders::sample::NO_TOKEN;
+
 use crate::clock::{Clock, Nanos};
 use crate::request::{FinishReason, RejectReason, Request, RequestId, SampledToken};
 use crate::runner::{ModelRunner, RunnerError, RunnerOutput};
@@ -213,6 +215,10 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         }
         let vocab_size = self.scheduler.config().vocab_size;
         match output.tokens.iter().find(|sampled| sampled.token >= vocab_size) {
+            Some(SampledToken { token: NO_TOKEN, .. }) => Err(RunnerError::Internal(
+                "no logit is a finite number: the model file or the driver is broken; `firstlight doctor` tests the kernels"
+                    .into(),
+            )),
             Some(SampledToken { token, .. }) => Err(RunnerError::Internal(format!(
                 "it sampled token {token}, outside the vocabulary of {vocab_size}"
             ))),

@@ -1,4 +1,4 @@
-//! What can go wrong before a request exists: reading a model, building a device.
+//! What can go wrong beside a request: reading a model, building a device, running a step.
 //!
 //! Invariant: every error says what, with which value, and what to do next; none of them is a panic.
 
@@ -46,7 +46,10 @@ pub enum DeviceError {
         reason: String,
     },
     /// An allocation failed or would exceed a limit.
-    #[error("out_of_memory: {what} needs {needed_bytes} bytes and {reason}")]
+    #[error(
+        "out_of_memory: {what} needs {needed_bytes} bytes, and {reason}; lower --kv-memory, --slots, --batch-tokens or --max-model-len, or \
+         take a smaller model"
+    )]
     OutOfMemory {
         /// What was to be allocated.
         what: String,
@@ -75,4 +78,20 @@ pub enum DeviceError {
         /// Normalised mean squared error against the CPU twin.
         nmse: f64,
     },
+}
+
+/// The device failed. All running requests end `Failed`; the host builds a new runner.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RunnerError {
+    /// The device is gone.
+    #[error(
+        "device_lost: the GPU device was lost ({0}); start again, and update the driver if it happens again"
+    )]
+    DeviceLost(String),
+    /// An allocation failed.
+    #[error("out_of_memory: {0}; try a smaller --kv-memory, --slots or --batch-tokens")]
+    OutOfMemory(String),
+    /// The driver refused something that validation should have caught.
+    #[error("the GPU refused the step: {0}")]
+    Internal(String),
 }

@@ -1,11 +1,11 @@
 //! What was asked, and how it can end. Immutable once made; the scheduler's own mutable state is `sched::Sequence`.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::clock::Nanos;
 
 /// Names one request (one choice of an answer) inside one engine; never used twice in a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RequestId(pub u64);
 
 impl std::fmt::Display for RequestId {
@@ -120,7 +120,7 @@ impl SamplingParams {
 }
 
 /// The host's stamps of one request, up to the moment it goes on the inbox. See `timeline`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostStamps {
     /// The request is whole at the edge.
     pub received: Nanos,
@@ -167,7 +167,7 @@ pub struct Request {
 }
 
 /// Why a request ended. The JSON word is the snake_case name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// An end token.

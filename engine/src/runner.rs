@@ -9,6 +9,7 @@ use std::future::Future;
 use crate::request::SampledToken;
 use crate::sched::Batch;
 
+pub use crate::error::RunnerError;
 pub use gpu_runner::GpuRunner;
 
 /// What one forward pass gave back.
@@ -18,20 +19,6 @@ pub struct RunnerOutput {
     pub tokens: Vec<SampledToken>,
     /// Time of the pass on the GPU's own clock, where the adapter has timestamps.
     pub gpu_ns: Option<u64>,
-}
-
-/// The device failed. All running requests end `Failed`; the host builds a new runner.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum RunnerError {
-    /// The device is gone.
-    #[error("device_lost: the GPU device was lost ({0}); the engine must be built again")]
-    DeviceLost(String),
-    /// An allocation failed.
-    #[error("out_of_memory: {0}")]
-    OutOfMemory(String),
-    /// The driver refused something that validation should have caught.
-    #[error("the GPU refused the step: {0}")]
-    Internal(String),
 }
 
 /// Executes batches on one model.

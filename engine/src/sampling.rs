@@ -4,7 +4,8 @@
 //! on nothing else in the batch. Invariant: log-probabilities are those of the model, before penalties and temperature.
 //!
 //! Odd logits never panic: NaN counts as minus infinity (log-probability minus infinity), plus infinity as the largest
-//! finite number; where no logit is finite, token 0 is chosen.
+//! finite number; where no logit is finite, there is no token (`sample::NO_TOKEN`),
+//! and the engine fails the step.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ pub fn fits_gpu(params: &SamplingParams) -> bool {
     !params.needs_history() && params.logprobs.is_none()
 }
 
-/// Chooses one row's token from its `[vocab_size]` logits; token 0 if there are none.
+/// Chooses one row's token from its `[vocab_size]` logits; [`sample::NO_TOKEN`] if none is finite.
 pub fn sample(logits: &[f32], row: &SampleRow) -> SampledToken {
     let choice = choice(row);
     let token = if row.params.needs_history() {
@@ -42,7 +43,8 @@ pub fn sample(logits: &[f32], row: &SampleRow) -> SampledToken {
     } else {
         sample::cpu(logits, &choice)
     };
-    SampledToken { token, logprobs: row.params.logprobs.map(|count| logprobs(logits, token, count)) }
+    let wanted = row.params.logprobs.filter(|_| token != sample::NO_TOKEN);
+    SampledToken { token, logprobs: wanted.map(|count| logprobs(logits, token, count)) }
 }
 
 /// Applies the repetition, frequency and presence penalties, in this order. Ids outside the vocabulary are passed over.

@@ -31,6 +31,8 @@ pub struct TinyModel {
     pub tied: bool,
     /// Whether q, k, v, o, gate, up and down have biases.
     pub biases: bool,
+    /// Linear rope scaling by this factor.
+    pub rope_factor: Option<f64>,
     /// Seed of the weights.
     pub seed: u64,
 }
@@ -49,6 +51,7 @@ impl Default for TinyModel {
             odd_type: None,
             tied: true,
             biases: false,
+            rope_factor: None,
             seed: 1,
         }
     }
@@ -77,6 +80,10 @@ impl TinyModel {
         ];
         for (key, value) in pairs {
             writer.pair(key, &value);
+        }
+        if let Some(factor) = self.rope_factor {
+            writer.pair("llama.rope.scaling.type", &GgufValue::Str("linear".into()));
+            writer.pair("llama.rope.scaling.factor", &GgufValue::Float(factor));
         }
         let mut random = Random(self.seed);
         self.matrix(&mut writer, &mut random, "token_embd", self.vocab_size, self.hidden_size);

@@ -48,21 +48,29 @@ fn goldens() -> Vec<Golden> {
     prompts.iter().map(golden).collect()
 }
 
+fn named(name: &str) -> Option<Golden> {
+    goldens().into_iter().find(|g| g.name == name)
+}
+
 /// The goldens of these names and the tokens to generate for each; in a full run all eight, and all their tokens.
 fn some_goldens(names: &[&str], max_tokens: u32) -> (Vec<Golden>, u32) {
     if full() {
         return (goldens(), 48);
     }
-    (goldens().into_iter().filter(|g| names.contains(&g.name.as_str())).collect(), max_tokens)
+    let some: Vec<_> = names.iter().filter_map(|name| named(name)).collect();
+    assert_eq!(some.len(), names.len(), "every name is a golden prompt's");
+    (some, max_tokens)
 }
 
 fn requests(goldens: &[Golden], max_tokens: u32) -> Vec<(Vec<u32>, SamplingParams)> {
     goldens.iter().map(|g| (g.prompt.clone(), greedy(max_tokens))).collect()
 }
 
-fn assert_golden(goldens: &[Golden], answers: &[Answer], what: &str) {
+fn assert_golden(goldens: &[Golden], answers: &[Answer], max_tokens: u32, what: &str) {
+    assert_eq!(goldens.len(), answers.len(), "{what}");
     for (golden, answer) in goldens.iter().zip(answers) {
         let ids = answer.ids();
+        assert_eq!(ids.len(), max_tokens as usize, "{} {what}", golden.name);
         assert_eq!(ids, golden.greedy[..ids.len()], "{} {what}", golden.name);
     }
 }
@@ -129,17 +137,37 @@ fn chunks_of_any_size_and_evictions_give_the_same_ids() {
     let (goldens, max_tokens) = some_goldens(&["hello", "capital", "chat_gravity", "code"], 12);
     let mut runner = load(&default_model(), Setup::default());
     let all = requests(&goldens, max_tokens);
+    // 336 tokens: chunks of every size cut it.
+    let (long, few) = some_goldens(&["long300"], 2);
+    for batch_tokens in [7, 32, 512] {
+        let schedule = Schedule { batch_tokens, ..LIMITS.into() };
+        let answers = run(&mut runner, LIMITS, schedule, &requests(&long, few));
+        assert_golden(&long, &answers, few, &format!("in chunks of {batch_tokens}"));
+    }
     for batch_tokens in [1, 7, 32, 512] {
         let schedule = Schedule { slots: 4, batch_tokens, ..LIMITS.into() };
         let answers = run(&mut runner, LIMITS, schedule, &all);
-        assert_golden(&goldens, &answers, &format!("in chunks of {batch_tokens}"));
+        assert_golden(&goldens, &answers, max_tokens, &format!("in chunks of {batch_tokens}"));
     }
     // Just enough blocks for the longest alone: they cannot all be in it at once.
     let longest = goldens.iter().map(|g| g.prompt.len() as u32 + max_tokens).max().expect("a prompt");
     let tight = Schedule { slots: 4, batch_tokens: 24, blocks: longest.div_ceil(LIMITS.block_size) + 1 };
     let answers = run(&mut runner, LIMITS, tight, &all);
-    assert_golden(&goldens, &answers, "with a pool that is too small");
+    assert_golden(&goldens, &answers, max_tokens, "with a pool that is too small");
     assert!(answers.iter().any(|a| a.timeline.preemptions() > 0), "somebody is evicted");
+    // Five blocks: the answer of `code` takes its third while the 39 tokens of `chat_gravity`, which need three, come in by
+    // fours.
+    let pair: Vec<_> = ["code", "chat_gravity"].iter().flat_map(|name| named(name)).collect();
+    let tight = Schedule { slots: 4, batch_tokens: 5, blocks: 5 };
+    let answers = run(&mut runner, LIMITS, tight, &requests(&pair, 12));
+    assert_golden(&pair, &answers, 12, "with an eviction in mid-prefill");
+    let parts = answers[1].timeline.parts().and_then(|p| p.engine).expect("engine parts");
+    assert!(parts.requeue.total() > 0 && parts.lost_prefill > 0, "{parts:?}");
+    assert_eq!(
+        Some(parts.total()),
+        answers[1].timeline.engine_ttft(),
+        "the parts are the time to first token"
+    );
 }
 
 #[test]
@@ -149,7 +177,7 @@ fn default_limits_give_the_same_ids() {
     let facts = runner.device().facts();
     assert_eq!((facts.max_binding_bytes, facts.subgroups), (128 << 20, false));
     let answers = run(&mut runner, LIMITS, LIMITS.into(), &requests(&goldens, max_tokens));
-    assert_golden(&goldens, &answers, "with default limits");
+    assert_golden(&goldens, &answers, max_tokens, "with default limits");
 }
 
 #[test]
@@ -157,7 +185,7 @@ fn the_kernels_for_gpus_give_the_same_ids() {
     let (goldens, max_tokens) = some_goldens(&["capital"], 4);
     let mut runner = load(&default_model(), Setup { choice: Some(GPU_CHOICE), ..Setup::default() });
     let answers = run(&mut runner, LIMITS, LIMITS.into(), &requests(&goldens, max_tokens));
-    assert_golden(&goldens, &answers, "with the kernels for GPUs");
+    assert_golden(&goldens, &answers, max_tokens, "with the kernels for GPUs");
 }
 
 #[test]
@@ -178,7 +206,12 @@ fn memory_is_taken_at_load_and_never_in_a_step() {
     }
     // What the driver stages for the first uploads comes and goes; from then on nothing is taken.
     assert_eq!(held[20], held[199], "GPU bytes after 20 and after 200 steps");
-    assert!(held[199] as f64 <= 1.1 * file as f64 + kv as f64 + 64e6, "{} bytes in all", held[199]);
+    // Beside weights and cache: logits and read-back of 8 rows, activations of 512, angles; and what the allocator rounds up.
+    let weights_held = held[199] - kv;
+    assert!(
+        weights_held as f64 <= 1.1 * file as f64 + 30e6,
+        "{weights_held} bytes beside the cache, the file has {file}"
+    );
 }
 
 /// `arch/NAME` in three ways. As it is, against the forward pass that is written down. That forward pass against the
@@ -301,6 +334,17 @@ fn parts_that_are_stored_differently_are_not_fused_and_compute_the_same() {
             assert!(error <= 1e-10, "{model:?}: NMSE {error:e}");
         }
     }
+}
+
+#[test]
+fn linear_rope_scaling_slows_every_frequency() {
+    let checkpoint = tiny(&TinyModel { rope_factor: Some(4.0), ..TinyModel::default() });
+    let scaled = frequencies(checkpoint.config());
+    assert_eq!(scaled[0], 0.25, "the first frequency is 1 before the factor");
+    let mut runner = load(&checkpoint, Setup::default());
+    let prompt = tiny_prompt(70, 3);
+    let error = nmse(&logits(&mut runner, &prompt, 0), last_logits(&checkpoint, &prompt, &scaled));
+    assert!(error <= 1e-10, "NMSE {error:e}");
 }
 
 /// Odd sizes: head_dim 24 (not a multiple of 32), a group of 3 query heads, widths that pad.

@@ -5,7 +5,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::error::DeviceError;
-use crate::runner::RunnerError;
+use crate::error::RunnerError;
 
 /// What an adapter is and can do.
 #[derive(Clone, Debug, PartialEq)]

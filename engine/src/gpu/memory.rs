@@ -139,8 +139,14 @@ impl Device {
     ) -> Result<WeightTexture, DeviceError> {
         let texel_bytes = format.bytes();
         let rows = lines.max(1).div_ceil(u64::from(TEXTURE_ROW_LINES));
-        self.check_size(what, rows, u64::from(self.facts().max_texture_side), "the height of a texture")?;
-        let bytes = rows * u64::from(TEXTURE_ROW_LINES * GROUP_COLUMNS * texel_bytes);
+        let row_bytes = u64::from(TEXTURE_ROW_LINES * GROUP_COLUMNS * texel_bytes);
+        let bytes = rows * row_bytes;
+        self.check_size(
+            what,
+            bytes,
+            u64::from(self.facts().max_texture_side) * row_bytes,
+            "a weight texture",
+        )?;
         let texture = self
             .scoped(|| {
                 self.wgpu.create_texture(&wgpu::TextureDescriptor {

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use super::{Buffer, Device, Kernel};
-use crate::runner::RunnerError;
+use crate::error::RunnerError;
 
 /// What a dispatch's rows are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use firstlight_shaders::{BindingKind, Program};
 use super::memory::Resource;
 use super::{Device, Kernel, KernelCache};
 use crate::error::DeviceError;
-use crate::runner::RunnerError;
+use crate::error::RunnerError;
 
 /// Why a probe gave nothing.
 #[derive(Debug, thiserror::Error)]

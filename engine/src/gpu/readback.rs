@@ -5,12 +5,13 @@
 use futures_channel::oneshot;
 
 use super::memory::Buffer;
-use crate::runner::RunnerError;
+use crate::error::RunnerError;
 
 impl Buffer {
     /// Maps the first `bytes` of a read-back buffer and copies them out.
     pub(crate) async fn read(&self, bytes: u64) -> Result<Vec<u8>, RunnerError> {
         let slice = self.wgpu.slice(..bytes);
+        let _unmap = Unmap(&self.wgpu);
         let (sender, mapped) = oneshot::channel();
         slice.map_async(wgpu::MapMode::Read, move |result| {
             // Nobody listens any more where the step was dropped at its await.
@@ -20,11 +21,18 @@ impl Buffer {
         if !matches!(mapped.await, Ok(Ok(()))) {
             return Err(RunnerError::DeviceLost("the read-back buffer could not be mapped".into()));
         }
-        let copied = slice
+        slice
             .get_mapped_range()
             .map(|view| view.to_vec())
-            .map_err(|e| RunnerError::Internal(format!("the mapped read-back buffer could not be read: {e}")));
-        self.wgpu.unmap();
-        copied
+            .map_err(|e| RunnerError::Internal(format!("the mapped read-back buffer could not be read: {e}")))
+    }
+}
+
+/// Unmaps on every path, also where the step is dropped while it waits: the next one then finds the buffer free.
+struct Unmap<'a>(&'a wgpu::Buffer);
+
+impl Drop for Unmap<'_> {
+    fn drop(&mut self) {
+        self.0.unmap();
     }
 }

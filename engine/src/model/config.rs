@@ -118,10 +118,10 @@ impl ModelConfig {
                 return Err(unsupported(file, format!("the {what} is {value}; 1 to {max} is supported")));
             }
         }
-        // The kernels read four elements of a row at once, and rotate pairs in groups of four.
+        // The kernels move four elements of a row at once, and rotate pairs in groups of four.
         let steps = [
-            ("hidden size", self.hidden_size, 4),
-            ("intermediate size", self.intermediate_size, 4),
+            ("hidden size", self.hidden_size, 8),
+            ("intermediate size", self.intermediate_size, 8),
             ("head size", self.head_dim, 8),
         ];
         for (what, value, step) in steps {

@@ -5,14 +5,14 @@
 
 use firstlight_shaders::matmul::{Store, fused_column};
 use firstlight_shaders::weights::GROUP_COLUMNS;
-use firstlight_shaders::{embed, paged_attention, rope_kv_write, sample, silu_mul};
+use firstlight_shaders::{MAX_ITERATIONS, embed, paged_attention, rope_kv_write, sample, silu_mul};
 
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
 use super::plan::{Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
-use crate::gpu::{Buffer, Dispatch, Extent, SampleOn};
+use crate::gpu::{Buffer, Device, Dispatch, Extent, SampleOn};
 
 /// Sizes fixed at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,6 @@ pub async fn load<S: WeightSource>(
     limits: PassLimits,
 ) -> Result<Llama, LoadFailure> {
     let config = loader.checkpoint.config().clone();
-    check_widths(&config)?;
     let device = loader.device;
     let table_pitch = limits.max_model_len.div_ceil(limits.block_size);
     let rows = device.storage("batch rows", u64::from(limits.max_batch_tokens) * 16).await?;
@@ -81,8 +80,8 @@ pub async fn load<S: WeightSource>(
         Some(info) => Some(loader.read_vector(info).await?),
         None => None,
     };
-    let table = angle_table(&frequencies(&config, divisors.as_deref()), limits.max_model_len);
-    let angles = device.storage_with("rope angles", bytemuck::cast_slice(&table)).await?;
+    let angles =
+        load_angles(device, &frequencies(&config, divisors.as_deref()), limits.max_model_len).await?;
 
     let row_capacity = planner.row_capacity(limits.max_batch_tokens);
     let hidden = planner.activation("hidden", row_capacity, config.hidden_size).await?;
@@ -146,6 +145,24 @@ pub async fn load<S: WeightSource>(
     })
 }
 
+/// The table of rotary angles. The buffer comes first: a context too long for it is refused before anything is computed.
+async fn load_angles(
+    device: &Device,
+    frequencies: &[f32],
+    max_model_len: u32,
+) -> Result<Buffer, LoadFailure> {
+    const PIECE: u32 = 4096;
+    let row_bytes = frequencies.len() as u64 * 8;
+    let what = format!("the rotary angles of {max_model_len} positions (see --max-model-len)");
+    let angles = device.storage(&what, u64::from(max_model_len) * row_bytes).await?;
+    for first in (0..max_model_len).step_by(PIECE as usize) {
+        let table = angle_table(frequencies, first..max_model_len.min(first + PIECE));
+        device.write(&angles, u64::from(first) * row_bytes, bytemuck::cast_slice(&table));
+        device.flush_uploads();
+    }
+    Ok(angles)
+}
+
 /// Adds sampling to the pass, where the choice of kernels and the vocabulary allow it.
 async fn plan_sampler(
     planner: &mut Planner<'_>,
@@ -164,21 +181,6 @@ async fn plan_sampler(
     let bindings = [logits.buffer.binding(), choices.binding(), tokens.binding()];
     planner.rows_in_x(Extent::Samples, sample::program()?, bytemuck::bytes_of(&params), &bindings).await?;
     Ok(Some(Sampler { choices, tokens }))
-}
-
-/// The kernels move vec4s.
-fn check_widths(config: &ModelConfig) -> Result<(), LoadError> {
-    for (what, width) in
-        [("hidden_size", config.hidden_size), ("intermediate_size", config.intermediate_size)]
-    {
-        if !width.is_multiple_of(8) {
-            return Err(LoadError::Unsupported {
-                name: config.name.clone(),
-                reason: format!("{what} is {width}; this engine runs multiples of 8"),
-            });
-        }
-    }
-    Ok(())
 }
 
 fn tensor<S: WeightSource>(checkpoint: &Checkpoint<S>, role: TensorRole) -> Result<&TensorInfo, LoadError> {
@@ -351,6 +353,7 @@ async fn plan_attention(
 
     let head_group = config.num_heads / config.num_kv_heads;
     let variant = paged_attention::Variant { head_vec4s, head_group, subgroups: planner.choice().subgroups };
+    check_iterations(planner.device(), variant, scene)?;
     let params = paged_attention::Params {
         q_pitch: buffers.qkv.pitch / 4,
         y_pitch: buffers.attended.pitch / 4,
@@ -372,6 +375,26 @@ async fn plan_attention(
     let program = variant.program()?;
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
     Ok(2 * cache_bytes)
+}
+
+/// A CPU driver ends a kernel's loops in silence when they run too long; GPUs have no such limit.
+fn check_iterations(
+    device: &Device,
+    variant: paged_attention::Variant,
+    scene: &Scene<'_>,
+) -> Result<(), LoadError> {
+    let context = scene.limits.max_model_len;
+    if !device.facts().is_cpu || variant.iterations(context) <= MAX_ITERATIONS {
+        return Ok(());
+    }
+    Err(LoadError::Unsupported {
+        name: scene.config.name.clone(),
+        reason: format!(
+            "a context of {context} tokens is beyond what attention without subgroups can do on the CPU driver {}; \
+             lower --max-model-len, or run without --default-limits",
+            device.facts().name
+        ),
+    })
 }
 
 /// gate and up as one matrix with the activation fused where they are stored alike, as two otherwise; then down.

@@ -5,7 +5,7 @@
 use firstlight_shaders::TexelFormat;
 use firstlight_shaders::weights::{GROUP_COLUMNS, Home, PackedShape, WeightFormat, pack};
 
-use super::{Checkpoint, LoadFailure, LoadProgress, TensorInfo, TensorType, WeightSource};
+use super::{Checkpoint, LoadFailure, LoadProgress, TensorInfo, TensorType, WeightSource, dequantise};
 use crate::error::LoadError;
 use crate::gpu::{Buffer, Device, Resource, WeightTexture};
 
@@ -126,8 +126,7 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
     pub async fn read_vector(&mut self, info: &TensorInfo) -> Result<Vec<f32>, LoadFailure> {
         let bytes = self.checkpoint.read(info, 0, info.num_bytes as usize).await?;
         self.bytes_done += info.num_bytes;
-        let len = info.shape.iter().product::<u64>() as u32;
-        Ok(WeightFormat::from(info.dtype).dequantise_row(&bytes, len))
+        Ok(dequantise(info.dtype, &bytes))
     }
 
     fn groups_per_shard(&self, what: &str, whole: PackedShape) -> Result<u32, LoadFailure> {
@@ -136,6 +135,7 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
             Home::Buffer => self.device.facts().max_binding_bytes / one.data_bytes(),
             Home::Texture => WeightTexture::max_lines(self.device) / one.data_lines(),
         };
+        let most = most.min(u64::from(self.device.facts().max_workgroups));
         // Whole pieces, so that every piece starts a row of the texture.
         let pieces = most / u64::from(PIECE_GROUPS);
         if pieces == 0 && most < u64::from(whole.groups) {

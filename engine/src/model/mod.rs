@@ -26,8 +26,8 @@ pub use llama::{Llama, PassLimits};
 pub use matrix::MatrixLoader;
 pub use plan::{Planner, RowBuffer};
 
+use crate::error::RunnerError;
 use crate::error::{DeviceError, LoadError};
-use crate::runner::RunnerError;
 use firstlight_shaders::ComposeError;
 
 /// How far loading has come.

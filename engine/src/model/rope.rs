@@ -3,6 +3,8 @@
 //! Never runs in a step. Invariant: the arithmetic is the reference implementation's (frequencies and angles rounded to f32),
 //! so that long contexts turn by the same angles.
 
+use std::ops::Range;
+
 use super::{ModelConfig, RopeScaling};
 
 /// Radians a position for dimensions i and i + head_dim/2, `[head_dim / 2]`. `divisors` are a file's own, where it has some.
@@ -41,9 +43,9 @@ fn scaled(frequency: f32, scaling: RopeScaling) -> f32 {
 }
 
 /// `[positions][cos head_dim/2, sin head_dim/2]`, as the rope kernel reads it.
-pub fn angle_table(frequencies: &[f32], positions: u32) -> Vec<f32> {
-    let mut table = Vec::with_capacity(positions as usize * frequencies.len() * 2);
-    for position in 0..positions {
+pub fn angle_table(frequencies: &[f32], positions: Range<u32>) -> Vec<f32> {
+    let mut table = Vec::with_capacity(positions.len() * frequencies.len() * 2);
+    for position in positions {
         let angles = frequencies.iter().map(|&f| f64::from(position as f32 * f));
         table.extend(angles.clone().map(|a| a.cos() as f32));
         table.extend(angles.map(|a| a.sin() as f32));

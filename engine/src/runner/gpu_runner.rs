@@ -157,13 +157,12 @@ impl GpuRunner {
         upload.clear();
         upload.extend(batch.sample_rows.iter().map(|sample| sample.row));
         self.device.write(&self.model.sample_rows, 0, bytemuck::cast_slice(upload));
-        upload.clear();
-        for table in &batch.block_tables {
-            let start = upload.len();
+        for (table, seq) in batch.block_tables.iter().zip(0u64..) {
+            upload.clear();
             upload.extend(table.iter().map(|block| block.0));
-            upload.resize(start + self.model.table_pitch as usize, 0);
+            let row = seq * u64::from(self.model.table_pitch) * 4;
+            self.device.write(&self.model.block_tables, row, bytemuck::cast_slice(upload));
         }
-        self.device.write(&self.model.block_tables, 0, bytemuck::cast_slice(upload));
         if let Some(sampler) = &self.model.sampler {
             let choices = batch.sample_rows.iter().map(|row| sample::Row::from(&sampling::choice(row)));
             let choices: Vec<_> = choices.collect();
