@@ -17,7 +17,7 @@ use tokenizers::{
 
 use super::sentence_piece::SentencePiece;
 use super::token_bytes::{LeadingSpace, Spelling};
-use super::tokenizer::{Parts, malformed, unsupported};
+use super::tokenizer::{MAX_VOCAB, Parts, malformed, unsupported};
 use crate::error::LoadError;
 
 /// What a GGUF file says about its tokenizer: the values of its `tokenizer.*` keys, unchecked.
@@ -58,6 +58,9 @@ const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const BYTE: i32 = 6;
+
+/// The largest published vocabularies have some thousand added tokens of some ten bytes.
+const MAX_ADDED_BYTES: usize = 1 << 20;
 
 // The split patterns below are facts of the models that were trained with them: each is the one in the model's own
 // tokenizer.json, and any other spelling of it would have to be proved equal.
@@ -154,6 +157,18 @@ impl GgufTokenizer {
         let vocab_size = self.tokens.len();
         if vocab_size == 0 {
             return Err(malformed("it lists no tokens".to_owned()));
+        }
+        // Before anything is built of them: added tokens become automata, many times their size.
+        if vocab_size > MAX_VOCAB {
+            return Err(unsupported(format!("it has {vocab_size} tokens; at most {MAX_VOCAB} are")));
+        }
+        let is_added = |kind: &i32| matches!(*kind, UNKNOWN | CONTROL | USER_DEFINED);
+        let added = self.tokens.iter().zip(&self.token_types).filter(|(_, kind)| is_added(kind));
+        let added_bytes: usize = added.map(|(text, _)| text.len()).sum();
+        if added_bytes > MAX_ADDED_BYTES {
+            return Err(unsupported(format!(
+                "its special and user-defined tokens take {added_bytes} bytes; at most {MAX_ADDED_BYTES} are"
+            )));
         }
         for (what, len) in [("token types", self.token_types.len()), ("scores", self.scores.len())] {
             if len != 0 && len != vocab_size {

@@ -306,3 +306,19 @@ fn files_that_this_engine_does_not_follow_are_refused_by_name() {
         );
     }
 }
+
+#[test]
+fn a_vocabulary_that_would_fill_the_memory_is_refused_before_anything_is_built() {
+    let check = |metadata: GgufTokenizer, expected: &str| {
+        let refused = Tokenizer::from_gguf(metadata).err().expect("it is refused").to_string();
+        assert!(refused.contains(expected), "{refused}");
+    };
+    let many = |len: usize, text: &str| GgufTokenizer {
+        model: "gpt2".into(),
+        tokens: vec![text.to_owned(); len],
+        token_types: vec![3; len],
+        ..GgufTokenizer::default()
+    };
+    check(many((1 << 20) + 1, "a"), "it has 1048577 tokens; at most 1048576 are");
+    check(many(1025, &"b".repeat(1024)), "take 1049600 bytes; at most 1048576 are");
+}
