@@ -1,6 +1,7 @@
 //! `firstlight run`: one completion streamed, or several side by side in one batch.
 //!
 //! stdout carries answers only (with `--json` one object a prompt, in the prompts' order); all else goes to stderr.
+//! Ctrl-C ends the answers where they are: what there is of them is printed, and the exit code is 130.
 
 use std::io::Read;
 
@@ -13,10 +14,11 @@ use firstlight_engine::text::{ChatMessage, PromptInput};
 use crate::answer::Answer;
 use crate::cli::RunArgs;
 use crate::failure::Failure;
-use crate::load;
+use crate::interrupt::Interrupt;
+use crate::load::{self, Needs};
 use crate::session::{Ask, Session};
 use crate::split;
-use crate::terminal::{write, write_json, write_line};
+use crate::terminal::{note, write, write_json, write_line};
 
 /// The most bytes that are read as one prompt.
 const MAX_PROMPT_BYTES: u64 = 4 << 20;
@@ -27,16 +29,26 @@ const MAX_PROMPT_BYTES: u64 = 4 << 20;
 /// Wrong usage before anything is loaded, then the model, then the adapter, then the first answer that failed.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let params = args.sampling.params(draw_seed())?;
+    if params.logprobs.is_some() && !args.output.json {
+        return Err(Failure::usage("--logprobs shows nothing without --json; add --json"));
+    }
     let prompts = prompts(args)?;
     let titles: Vec<String> = prompts.iter().map(title).collect();
-    let mut session = load::session(&args.engine)?;
+    let needs = match (args.ids.is_empty(), args.raw) {
+        (false, _) => Needs::Ids,
+        (true, true) => Needs::Text,
+        (true, false) => Needs::Chat,
+    };
+    let mut session = load::session(&args.engine, needs)?;
+    let interrupt = Interrupt::install()?;
+    interrupt.answering();
     let asks = prompts.into_iter().map(|input| Ask {
         input,
         params: params.clone(),
         parse_special: args.parse_special,
         route: "run",
     });
-    answer_all(&mut session, asks.collect(), &titles, args.output.json)
+    answer_all(&mut session, asks.collect(), &titles, args.output.json, &interrupt)
 }
 
 /// A seed where the user gave none: hashing with fresh random keys is the standard library's source of randomness.
@@ -46,15 +58,14 @@ pub fn draw_seed() -> u64 {
 }
 
 fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
-    let ids = args.id_prompts()?;
-    if !ids.is_empty() {
-        return Ok(ids.into_iter().map(PromptInput::Ids).collect());
+    if !args.ids.is_empty() {
+        return Ok(args.ids.iter().map(|ids| PromptInput::Ids(ids.0.clone())).collect());
     }
     let texts = match (&args.file, &args.stdin) {
         (Some(path), _) => {
             let file = std::fs::File::open(path).map_err(|error| {
                 Failure::usage(format!(
-                    "the prompt file {} cannot be read: {error}; check -f",
+                    "the prompt in {} cannot be read: {error}; name a readable file with -f",
                     path.display()
                 ))
             })?;
@@ -64,7 +75,17 @@ fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
         (None, None) => args.prompt.clone(),
     };
     if texts.is_empty() {
-        return Err(Failure::usage("there is no prompt; give -p TEXT, -f FILE, - or --ids"));
+        return Err(Failure::usage(
+            "there is no prompt; give -p TEXT, -f FILE, - for standard input, or --ids 1,2,3",
+        ));
+    }
+    // A model would answer to nothing too; whoever sends nothing has sent the wrong file, or forgot to fill a variable.
+    if let Some(idx) = texts.iter().position(|text| is_nothing(text, args.raw)) {
+        return Err(Failure::usage(format!(
+            "prompt {} of {} is empty; give it some text",
+            idx + 1,
+            texts.len()
+        )));
     }
     let input = |text| match args.raw {
         true => PromptInput::Raw(text),
@@ -73,11 +94,16 @@ fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
     Ok(texts.into_iter().map(input).collect())
 }
 
+/// White space may be a whole raw text, but no question.
+fn is_nothing(text: &str, raw: bool) -> bool {
+    if raw { text.is_empty() } else { text.trim().is_empty() }
+}
+
 fn read_prompt(from: impl Read, name: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    from.take(MAX_PROMPT_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Failure::usage(format!("the prompt in {name} cannot be read: {error}")))?;
+    from.take(MAX_PROMPT_BYTES + 1).read_to_end(&mut bytes).map_err(|error| {
+        Failure::usage(format!("the prompt in {name} cannot be read: {error}; name a readable file with -f"))
+    })?;
     if bytes.len() as u64 > MAX_PROMPT_BYTES {
         return Err(Failure::usage(format!(
             "the prompt in {name} has more than {MAX_PROMPT_BYTES} bytes; shorten it"
@@ -108,6 +134,7 @@ fn answer_all<R: ModelRunner>(
     asks: Vec<Ask>,
     titles: &[String],
     json: bool,
+    interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let clock = session.clock();
     let streamed = asks.len() == 1 && !json;
@@ -115,6 +142,9 @@ fn answer_all<R: ModelRunner>(
     let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
     let mut device_failure = None;
     while session.has_work() && device_failure.is_none() {
+        if interrupt.take() {
+            ids.iter().for_each(|id| session.abort(*id, FinishReason::Cancelled));
+        }
         let stepped = session.step();
         for event in stepped.events {
             let Some(answer) =
@@ -131,7 +161,7 @@ fn answer_all<R: ModelRunner>(
         device_failure = stepped.failure;
     }
     let has_text = session.has_tokenizer();
-    let mut outcome = device_failure.map_or(Ok(()), |error| Err(Failure::failed(error.to_string())));
+    let mut outcome = device_failure.map_or(Ok(()), |error| Err(error.into()));
     for (idx, answer) in answers.iter_mut().enumerate() {
         let number = idx + 1;
         if json {
@@ -175,16 +205,16 @@ fn print_answer(
     if let Some(ended) = &answer.ended {
         let line = split::line(&ended.timeline);
         if !line.is_empty() {
-            eprintln!("{line}");
+            note(&line);
         }
     }
     Ok(())
 }
 
 /// A timeline that breaks its own rules is a defect that must be seen; the answer stands all the same.
-fn report_defect(broken: Option<String>) {
+pub fn report_defect(broken: Option<String>) {
     if let Some(rule) = broken {
-        eprintln!("the timeline is broken, which is a defect of firstlight: {rule}");
+        note(&format!("the timeline is broken, which is a defect of firstlight: {rule}"));
     }
 }
 
@@ -194,7 +224,11 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
     };
     match (ended.reason, &ended.detail) {
         (FinishReason::Rejected, Some(reason)) => Err(reason.clone().into()),
+        (FinishReason::Cancelled, _) => Err(Failure::interrupted("Ctrl-C stopped the answer before its end")),
         (FinishReason::Stop | FinishReason::StopString | FinishReason::Length, _) => Ok(()),
-        (reason, _) => Err(Failure::failed(format!("the answer ended early ({reason:?}); try again"))),
+        (reason, _) => Err(Failure::failed(format!(
+            "the answer ended early ({}); run the command again",
+            split::word(reason)
+        ))),
     }
 }
