@@ -46,6 +46,11 @@ pub fn pull(
     let variable = |key: &str| environment(key).and_then(|value| value.into_string().ok());
     let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.into());
     let endpoint = endpoint.trim_end_matches('/');
+    if !["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
+        return Err(Failure::usage(format!(
+            "HF_ENDPOINT is {endpoint:?}; it must be a URL such as {ENDPOINT}, or be unset"
+        )));
+    }
     let http = Http::new(variable("HF_TOKEN"));
     let files = match &name.file {
         Some(file) => vec![file.clone()],

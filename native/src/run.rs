@@ -81,11 +81,12 @@ fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
     }
     // A model would answer to nothing too; whoever sends nothing has sent the wrong file, or forgot to fill a variable.
     if let Some(idx) = texts.iter().position(|text| is_nothing(text, args.raw)) {
-        return Err(Failure::usage(format!(
-            "prompt {} of {} is empty; give it some text",
-            idx + 1,
-            texts.len()
-        )));
+        let name = match (&args.file, &args.stdin) {
+            (Some(path), _) => format!("the prompt in {}", path.display()),
+            (None, Some(_)) => "the prompt in standard input".into(),
+            (None, None) => format!("prompt {} of {}", idx + 1, texts.len()),
+        };
+        return Err(Failure::usage(format!("{name} is empty; give it some text")));
     }
     let input = |text| match args.raw {
         true => PromptInput::Raw(text),
@@ -163,13 +164,15 @@ fn answer_all<R: ModelRunner>(
     let has_text = session.has_tokenizer();
     let mut outcome = device_failure.map_or(Ok(()), |error| Err(error.into()));
     for (idx, answer) in answers.iter_mut().enumerate() {
-        let number = idx + 1;
         if json {
             report_defect(answer.seal(None));
             answer.json(has_text).as_ref().map_or(Ok(()), write_json)?;
         } else {
-            let heading = (!streamed).then(|| format!("[{number}] {}", titles[idx]));
-            print_answer(answer, heading.as_deref(), has_text, || clock.now())?;
+            let number = format!("[{}] ", idx + 1);
+            let heading = (!streamed).then(|| format!("{number}{}", titles[idx]));
+            print_answer(answer, heading.as_deref(), has_text)?;
+            report_defect(answer.seal(Some(clock.now())));
+            print_split(answer, if streamed { "" } else { &number });
         }
         outcome = outcome.and_then(|()| verdict(answer));
     }
@@ -182,13 +185,8 @@ fn owner(event: &RequestEvent) -> RequestId {
     }
 }
 
-/// Ends a streamed answer, or prints a whole one under its heading; then the split.
-fn print_answer(
-    answer: &mut Answer,
-    heading: Option<&str>,
-    has_text: bool,
-    now: impl Fn() -> u64,
-) -> Result<(), Failure> {
+/// Ends a streamed answer, or prints a whole one under its heading.
+fn print_answer(answer: &Answer, heading: Option<&str>, has_text: bool) -> Result<(), Failure> {
     let ids = || -> String {
         let words: Vec<String> = answer.tokens.iter().map(|sampled| sampled.token.to_string()).collect();
         words.join(",")
@@ -196,19 +194,19 @@ fn print_answer(
     match heading {
         Some(heading) => {
             let body = if has_text { answer.text.trim_end().to_owned() } else { ids() };
-            write_line(&format!("{heading}\n{body}\n"))?;
+            write_line(&format!("{heading}\n{body}\n"))
         }
-        None if has_text => write_line("")?,
-        None => write_line(&ids())?,
+        None if has_text => write_line(""),
+        None => write_line(&ids()),
     }
-    report_defect(answer.seal(Some(now())));
-    if let Some(ended) = &answer.ended {
-        let line = split::line(&ended.timeline);
-        if !line.is_empty() {
-            note(&line);
-        }
+}
+
+/// Where the answer's time went, with its number where there are several.
+fn print_split(answer: &Answer, number: &str) {
+    let line = answer.ended.as_ref().map(|ended| split::line(&ended.timeline)).unwrap_or_default();
+    if !line.is_empty() {
+        note(&format!("{number}{line}"));
     }
-    Ok(())
 }
 
 /// A timeline that breaks its own rules is a defect that must be seen; the answer stands all the same.

@@ -98,6 +98,9 @@ fn reason(log: &str) -> Option<String> {
     if log.contains("connection broken") {
         return Some("the package index cannot be reached".into());
     }
+    if log.contains("(from versions: none)") {
+        return Some("the package index cannot be reached, or has nothing for this Python".into());
+    }
     let telling = log.lines().find(|line| line.starts_with("ERROR")).or(log.lines().last());
     telling.map(|line| line.trim_start_matches("ERROR:").trim().to_owned())
 }
@@ -190,6 +193,8 @@ mod tests {
         let none = "ERROR: No matching distribution found for x==1";
         check(&format!("{retry}\n{none}\n"), Some("the package index cannot be reached"));
         check(&format!("WARNING: slow\n{none}\n"), Some("No matching distribution found for x==1"));
+        let nothing = "ERROR: Could not find a version that satisfies x==1 (from versions: none)";
+        check(nothing, Some("the package index cannot be reached, or has nothing for this Python"));
         check("", None);
     }
 }
