@@ -32,7 +32,7 @@ pub fn run(args: &ChatArgs) -> Result<(), Failure> {
     if params.logprobs.is_some() {
         return Err(Failure::usage("--logprobs is not for chat; use `firstlight run --json --logprobs N`"));
     }
-    let mut session = load::session(&args.engine, Needs::Chat)?;
+    let mut session = load::session(&args.engine, Needs::Chat, 1)?;
     let interrupt = Interrupt::install()?;
     note(HELP);
     let mut conversation = Conversation::new(args.system.clone());

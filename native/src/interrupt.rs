@@ -34,7 +34,10 @@ impl Interrupt {
         let answering = self.answering.load(Ordering::SeqCst);
         match (again, answering) {
             (true, true) => std::process::exit(Exit::Interrupted as i32),
-            (true, false) => std::process::exit(0),
+            (true, false) => {
+                note("");
+                std::process::exit(0)
+            }
             (false, true) => {}
             (false, false) => note("\nCtrl-C again leaves"),
         }

@@ -29,17 +29,19 @@ pub enum Needs {
     Chat,
 }
 
-/// A session with the model and the room that `args` name.
+/// A session with the model and the room that `args` name, and with a queue for at least `num_prompts`.
 ///
 /// # Errors
 /// Exit code 4 for the model, 2 for room that does not fit it or prompts that it cannot read, 3 for the adapter.
-pub fn session(args: &EngineArgs, needs: Needs) -> Result<Session<GpuRunner>, Failure> {
+pub fn session(args: &EngineArgs, needs: Needs, num_prompts: usize) -> Result<Session<GpuRunner>, Failure> {
     let clock = InstantClock::start();
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.model, &cache, &process_environment)?;
     let model = model_text::open(&files)?;
     check_text(needs, &files.title(), &model)?;
-    let limits = sizing::limits(args, model.checkpoint.config())?;
+    let mut limits = sizing::limits(args, model.checkpoint.config())?;
+    // Prompts that came on one command line are here already: none of them is told to come back later.
+    limits.max_waiting = limits.max_waiting.max(u32::try_from(num_prompts).unwrap_or(u32::MAX));
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let loaded = gpu::load(&args.adapter, &model.checkpoint, &limits)?;
     let config = EngineConfig {

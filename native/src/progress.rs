@@ -29,7 +29,7 @@ impl Progress {
             return Self { bar: ProgressBar::hidden() };
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        let template = "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        let template = "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }

@@ -3,7 +3,7 @@
 //! stdout carries answers only (with `--json` one object a prompt, in the prompts' order); all else goes to stderr.
 //! Ctrl-C ends the answers where they are: what there is of them is printed, and the exit code is 130.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 
 use firstlight_engine::clock::Clock;
 use firstlight_engine::engine::RequestEvent;
@@ -39,7 +39,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         (true, true) => Needs::Text,
         (true, false) => Needs::Chat,
     };
-    let mut session = load::session(&args.engine, needs)?;
+    let mut session = load::session(&args.engine, needs, prompts.len())?;
     let interrupt = Interrupt::install()?;
     interrupt.answering();
     let asks = prompts.into_iter().map(|input| Ask {
@@ -71,7 +71,12 @@ fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
             })?;
             vec![read_prompt(file, &path.display().to_string())?]
         }
-        (None, Some(_)) => vec![read_prompt(std::io::stdin(), "standard input")?],
+        (None, Some(_)) => {
+            if std::io::stdin().is_terminal() {
+                note("type the prompt; Ctrl-D at the start of a line ends it");
+            }
+            vec![read_prompt(std::io::stdin(), "standard input")?]
+        }
         (None, None) => args.prompt.clone(),
     };
     if texts.is_empty() {

@@ -75,7 +75,7 @@ fn typed_flags(found: &ArgMatches) -> Vec<String> {
 /// Whether a rival of this flag was typed.
 fn is_silenced(id: &str, typed: &[String]) -> bool {
     let rival = |other: &&str| *other != id && typed.iter().any(|flag| flag == other);
-    RIVALS.iter().any(|group| group.contains(&id) && group.iter().any(|other| rival(&other)))
+    RIVALS.iter().any(|group| group.contains(&id) && group.iter().any(rival))
 }
 
 /// Help is a result; everything else is wrong usage.

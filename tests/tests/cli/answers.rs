@@ -105,6 +105,11 @@ fn every_timeline_of_run_sums_to_the_nanosecond() {
     let mut line: Vec<&str> = crowd.iter().map(String::as_str).collect();
     line.extend(["--max-tokens", "6", "--slots", "2", "--ignore-eos"]);
     check_json(&line, 0, &["length"; 20]);
+    // More than an engine would let wait for a client.
+    let many: Vec<String> = (0..1100).map(|i| format!("--ids={}", i % 500)).collect();
+    let mut line: Vec<&str> = many.iter().map(String::as_str).collect();
+    line.extend(["--max-tokens", "1", "--slots", "64"]);
+    check_json(&line, 0, &["length"; 1100]);
     let tight = ["--slots", "4", "--block-size", "8", "--kv-blocks", "4", "--batch-tokens", "5"];
     let prompts = ["--ids", "5,6,7,8,9,10,11,12,13", "--ids", "3,4,5,6,7", "--ids", "8,1,8", "--ids", "4"];
     let answers = check_json(
