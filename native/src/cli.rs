@@ -18,9 +18,17 @@ mod values;
 pub use parse::{Parsed, parse};
 pub use values::{Activations, TokenIds};
 
+/// How to begin, and what a script gets back.
+const START: &str = "\
+Start with:
+  firstlight pull
+  firstlight run -p \"Why is the sky blue?\"
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no usable adapter, 4 model missing, unreadable or unsupported, 130 stopped by Ctrl-C.";
+
 /// An LLM inference engine on wgpu. Every request says where its first token's time went.
 #[derive(Debug, Parser)]
-#[command(name = "firstlight", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "firstlight", version, propagate_version = true, max_term_width = 100, after_help = START)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
