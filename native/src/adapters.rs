@@ -45,12 +45,17 @@ fn position(found: &[(String, DeviceType)], wanted: Option<&str>) -> Result<usiz
     let lower = wanted.to_lowercase();
     let matching = match wanted.parse::<usize>() {
         Ok(idx) => (idx < found.len()).then_some(idx),
+        // Every name has nothing as a part of it.
+        Err(_) if lower.is_empty() => None,
         Err(_) => found.iter().position(|(name, _)| name.to_lowercase().contains(&lower)),
     };
     matching.ok_or_else(|| {
         let names: Vec<String> =
             found.iter().enumerate().map(|(idx, (name, _))| format!("{idx}: {name}")).collect();
-        Failure::no_adapter(format!("no adapter matches --adapter {wanted}; there are: {}", names.join(", ")))
+        Failure::no_adapter(format!(
+            "no adapter matches --adapter {wanted:?}; there are: {}",
+            names.join(", ")
+        ))
     })
 }
 
@@ -86,7 +91,8 @@ mod tests {
         check(Some("0"), Ok(0));
         check(Some("geforce"), Ok(2));
         check(Some("3"), Err("there are: 0: llvmpipe, 1: Arc A770, 2: GeForce RTX"));
-        check(Some("radeon"), Err("--adapter radeon"));
+        check(Some(""), Err("there are: 0: llvmpipe"));
+        check(Some("radeon"), Err("--adapter \"radeon\""));
         assert!(position(&[], None).is_err());
     }
 }

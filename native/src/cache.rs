@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
+use crate::terminal::note;
 
 /// How the process's environment is asked; a parameter, so that tests need not change it.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -74,7 +75,10 @@ impl Cache {
         std::fs::create_dir_all(&self.folder).map_err(failed)?;
         let file = File::create(self.folder.join(".lock")).map_err(failed)?;
         if file.try_lock().is_err() {
-            eprintln!("another firstlight is downloading into {}; waiting for it", self.folder.display());
+            note(&format!(
+                "another firstlight is downloading into {}; waiting for it",
+                self.folder.display()
+            ));
             file.lock().map_err(failed)?;
         }
         Ok(CacheLock { _file: file })

@@ -1,10 +1,9 @@
 //! `firstlight chat`: a conversation in the terminal, streamed, with the split of each answer after it.
 //!
-//! Ctrl-C stops the answer, not the program; at the prompt a second one leaves.
+//! Ctrl-C stops the answer, not the program; at the prompt a second one leaves. Invariant: nothing that is typed ends
+//! the conversation but `/quit`, the input's end and Ctrl-C.
 
 use std::io::BufRead;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use firstlight_engine::clock::Clock;
 use firstlight_engine::request::{FinishReason, SamplingParams};
@@ -14,13 +13,15 @@ use firstlight_engine::text::{ChatMessage, PromptInput};
 use crate::answer::Answer;
 use crate::cli::ChatArgs;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::load::{self, Needs};
 use crate::session::{Ask, Session};
-use crate::terminal::{write, write_line};
-use crate::{load, run, split};
+use crate::terminal::{note, write, write_line};
+use crate::{run, split};
 
 /// The most bytes of one line.
-const MAX_LINE_BYTES: u64 = 1 << 20;
-const HELP: &str = "/reset forgets the conversation, /quit leaves; Ctrl-C stops an answer";
+const MAX_LINE_BYTES: usize = 1 << 20;
+const HELP: &str = "/reset forgets the conversation, /help shows this, /quit leaves; Ctrl-C stops an answer";
 
 /// Runs the command.
 ///
@@ -28,20 +29,34 @@ const HELP: &str = "/reset forgets the conversation, /quit leaves; Ctrl-C stops 
 /// Those of loading, and a device that failed; a refused question is only told.
 pub fn run(args: &ChatArgs) -> Result<(), Failure> {
     let params = args.sampling.params(run::draw_seed())?;
-    let mut session = load::session(&args.engine)?;
+    if params.logprobs.is_some() {
+        return Err(Failure::usage("--logprobs is not for chat; use `firstlight run --json --logprobs N`"));
+    }
+    let mut session = load::session(&args.engine, Needs::Chat, 1)?;
     let interrupt = Interrupt::install()?;
-    eprintln!("{HELP}");
+    note(HELP);
     let mut conversation = Conversation::new(args.system.clone());
     let mut input = std::io::stdin().lock();
     loop {
         write("> ")?;
         interrupt.at_prompt();
-        let Some(line) = read_line(&mut input)? else { return write_line("") };
+        let line = match read_line(&mut input)? {
+            Line::End => return write_line(""),
+            Line::TooLong => {
+                note(&format!("a line has more than {MAX_LINE_BYTES} bytes and was not sent; shorten it"));
+                continue;
+            }
+            Line::Text(line) => line,
+        };
         match line.trim() {
             "" => continue,
             "/quit" | "/exit" => return Ok(()),
-            "/reset" => conversation = Conversation::new(args.system.clone()),
-            "/help" => eprintln!("{HELP}"),
+            "/reset" => {
+                conversation = Conversation::new(args.system.clone());
+                note("the conversation is forgotten");
+            }
+            "/help" => note(HELP),
+            command if is_command(command) => note(&format!("there is no {command}; {HELP}")),
             question => {
                 conversation.push("user", question);
                 let ask = Ask {
@@ -87,23 +102,23 @@ fn answer<R: ModelRunner>(
             }
         }
         if let Some(error) = stepped.failure {
-            return Err(Failure::failed(error.to_string()));
+            write_line("")?;
+            return Err(error.into());
         }
     }
     write_line("")?;
-    if let Some(broken) = answer.seal(Some(clock.now())) {
-        eprintln!("the timeline is broken, which is a defect of firstlight: {broken}");
-    }
+    run::report_defect(answer.seal(Some(clock.now())));
     let Some(ended) = &answer.ended else { return Ok(None) };
     if let Some(reason) = &ended.detail {
-        eprintln!("{reason}; /reset starts a new conversation");
+        note(&format!("{reason}; /reset starts a new conversation"));
         return Ok(None);
     }
-    let line = split::line(&ended.timeline);
-    if !line.is_empty() {
-        eprintln!("{line}");
+    match split::line(&ended.timeline).as_str() {
+        "" => note("stopped before the first token; the question is forgotten"),
+        line => note(line),
     }
-    Ok(Some(answer.text))
+    // An empty answer would be read by the model as one that it gave.
+    Ok(Some(answer.text).filter(|text| !text.is_empty()))
 }
 
 /// What was said so far.
@@ -131,79 +146,89 @@ impl Conversation {
     }
 }
 
-/// One line without its end; `None` at the end of the input.
-fn read_line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
-    let mut bytes = Vec::new();
-    let read = std::io::Read::take(&mut *input, MAX_LINE_BYTES).read_until(b'\n', &mut bytes);
-    let count = read.map_err(|error| Failure::failed(format!("standard input cannot be read: {error}")))?;
-    if count as u64 == MAX_LINE_BYTES {
-        return Err(Failure::usage(format!(
-            "a line has more than {MAX_LINE_BYTES} bytes; use `firstlight run -f`"
-        )));
-    }
-    Ok((count > 0).then(|| String::from_utf8_lossy(&bytes).into_owned()))
+/// Whether a line is meant as a command; a path such as `/etc/hosts` in a question is not.
+fn is_command(line: &str) -> bool {
+    line.strip_prefix('/').is_some_and(|word| word.len() < 16 && word.bytes().all(|b| b.is_ascii_lowercase()))
 }
 
-/// Ctrl-C, heard in a thread of its own and read between steps.
-#[derive(Clone, Debug, Default)]
-struct Interrupt {
-    answering: Arc<AtomicBool>,
-    pressed: Arc<AtomicBool>,
+/// What was typed.
+#[derive(Debug, PartialEq)]
+enum Line {
+    /// A line without its end.
+    Text(String),
+    /// It was skipped up to its end.
+    TooLong,
+    /// There is nothing more.
+    End,
 }
 
-impl Interrupt {
-    fn install() -> Result<Self, Failure> {
-        let interrupt = Self::default();
-        let heard = interrupt.clone();
-        ctrlc::set_handler(move || {
-            let again = heard.pressed.swap(true, Ordering::SeqCst);
-            if heard.answering.load(Ordering::SeqCst) {
-                return;
+/// Reads one line, and never keeps more of it than a line may have.
+fn read_line(input: &mut impl BufRead) -> Result<Line, Failure> {
+    let (mut bytes, mut length) = (Vec::new(), 0_usize);
+    loop {
+        let chunk = match input.fill_buf() {
+            Ok(chunk) => chunk,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                return Err(Failure::failed(format!("standard input cannot be read: {error}; try again")));
             }
-            if again {
-                std::process::exit(0);
-            }
-            eprintln!("\nCtrl-C again leaves");
-        })
-        .map_err(|error| Failure::failed(format!("Ctrl-C cannot be heard: {error}")))?;
-        Ok(interrupt)
+        };
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let (taken, ended) = (end.map_or(chunk.len(), |at| at + 1), end.is_some() || chunk.is_empty());
+        length = length.saturating_add(taken);
+        if length <= MAX_LINE_BYTES {
+            bytes.extend_from_slice(&chunk[..taken]);
+        }
+        input.consume(taken);
+        if ended {
+            break;
+        }
     }
-
-    fn at_prompt(&self) {
-        self.answering.store(false, Ordering::SeqCst);
-        self.pressed.store(false, Ordering::SeqCst);
-    }
-
-    fn answering(&self) {
-        self.pressed.store(false, Ordering::SeqCst);
-        self.answering.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether Ctrl-C was pressed since the last call.
-    fn take(&self) -> bool {
-        self.pressed.swap(false, Ordering::SeqCst)
-    }
+    Ok(match length {
+        0 => Line::End,
+        length if length > MAX_LINE_BYTES => Line::TooLong,
+        _ => Line::Text(String::from_utf8_lossy(&bytes).into_owned()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(input: &[u8], expected: &[&str]) {
-        let mut reader = input;
-        let mut lines = Vec::new();
-        while let Some(line) = read_line(&mut reader).unwrap() {
-            lines.push(line.trim().to_owned());
+    fn check(input: &[u8], expected: &[Line]) {
+        let mut reader = std::io::BufReader::with_capacity(7, input);
+        for line in expected {
+            assert_eq!(read_line(&mut reader).unwrap(), *line);
         }
-        assert_eq!(lines, expected, "{input:?}");
+        assert_eq!(read_line(&mut reader).unwrap(), Line::End);
+    }
+
+    fn text(line: &str) -> Line {
+        Line::Text(line.to_owned())
     }
 
     #[test]
     fn lines_end_with_the_input() {
         check(b"", &[]);
-        check(b"one\ntwo", &["one", "two"]);
-        check(b"\n\n", &["", ""]);
-        check(b"caf\xff\n", &["caf\u{fffd}"]);
-        assert!(read_line(&mut vec![b'x'; MAX_LINE_BYTES as usize].as_slice()).is_err());
+        check(b"one\ntwo", &[text("one\n"), text("two")]);
+        check(b"\n\n", &[text("\n"), text("\n")]);
+        check(b"caf\xff\n", &[text("caf\u{fffd}\n")]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_and_the_next_one_is_read() {
+        let mut input = vec![b'x'; MAX_LINE_BYTES * 2];
+        input.extend_from_slice(b"\nnext\n");
+        check(&input, &[Line::TooLong, text("next\n")]);
+        check(&vec![b'x'; MAX_LINE_BYTES + 1], &[Line::TooLong]);
+        check(&[b'x'; MAX_LINE_BYTES], &[text(&"x".repeat(MAX_LINE_BYTES))]);
+    }
+
+    #[test]
+    fn a_slash_and_one_word_is_a_command() {
+        for (line, expected) in [("/qiut", true), ("/", true), ("/etc/hosts", false), ("what is /etc", false)]
+        {
+            assert_eq!(is_command(line), expected, "{line}");
+        }
     }
 }

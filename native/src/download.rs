@@ -78,7 +78,7 @@ impl Http {
             expect_status(url, status, &[StatusCode::OK])?;
         }
         remote_file(response.headers())
-            .ok_or_else(|| Failure::failed(format!("{url} names no length; it cannot be fetched")))
+            .ok_or_else(|| Failure::failed(format!("{url} names no length; name another file")))
     }
 
     /// Brings `url` to `path`, whose folder must exist.
@@ -89,7 +89,7 @@ impl Http {
         let remote = self.look(url)?;
         if remote.num_bytes > MAX_FILE_BYTES {
             return Err(Failure::failed(format!(
-                "{url} claims {} bytes, more than any model",
+                "{url} claims {} bytes, more than any model; name another file",
                 remote.num_bytes
             )));
         }
@@ -126,7 +126,7 @@ impl Http {
         let resumed = response.status() == StatusCode::PARTIAL_CONTENT;
         if resumed && range_start(response.headers()) != Some(have) {
             return Err(Failure::failed(format!(
-                "{url} answered with another range than the one from {have}"
+                "{url} answered with another range than the one from {have}; run the same command again"
             )));
         }
         let mut options = OpenOptions::new();
@@ -188,7 +188,9 @@ fn copy(
 
 fn check_hash(url: &str, part: &Path, remote: &RemoteFile) -> Result<(), Failure> {
     let Some(expected) = &remote.sha256 else { return Ok(()) };
-    let found = sha256_of(part).map_err(|error| Failure::failed(format!("{}: {error}", part.display())))?;
+    let found = sha256_of(part).map_err(|error| {
+        Failure::failed(format!("{} cannot be read: {error}; run the same command again", part.display()))
+    })?;
     if found == *expected {
         return Ok(());
     }
@@ -243,7 +245,8 @@ fn unreachable_host(url: &str, error: &ureq::Error) -> Failure {
     ))
 }
 
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+/// A file of the cache that the system does not let us write.
+pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::failed(format!(
         "{} cannot be written: {error}; free some space or set FIRSTLIGHT_CACHE",
         path.display()

@@ -2,12 +2,14 @@
 //!
 //! Never trusts a file name from the network: one that could leave its folder is refused.
 
+use std::path::Path;
+
 use serde::Deserialize;
 
 use crate::cache::{Cache, Environment};
 use crate::download::Http;
 use crate::failure::Failure;
-use crate::models::{HubName, is_plain_file};
+use crate::models::{HubName, INCOMPLETE_MARKER, is_plain_file};
 
 /// The hub, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -44,30 +46,52 @@ pub fn pull(
     let variable = |key: &str| environment(key).and_then(|value| value.into_string().ok());
     let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.into());
     let endpoint = endpoint.trim_end_matches('/');
+    if !["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
+        return Err(Failure::usage(format!(
+            "HF_ENDPOINT is {endpoint:?}; it must be a URL such as {ENDPOINT}, or be unset"
+        )));
+    }
     let http = Http::new(variable("HF_TOKEN"));
     let files = match &name.file {
         Some(file) => vec![file.clone()],
         None => {
             let url = format!("{endpoint}/api/models/{}", name.repo);
             let text = http.text(&url)?;
-            let repository: Repository = serde_json::from_str(&text)
-                .map_err(|error| Failure::failed(format!("{url} answered something else: {error}")))?;
+            let repository: Repository = serde_json::from_str(&text).map_err(|error| {
+                Failure::failed(format!(
+                    "{url} answered something else than a repository: {error}; check HF_ENDPOINT"
+                ))
+            })?;
             let names: Vec<String> = repository.siblings.into_iter().map(|file| file.rfilename).collect();
             choose(&name.repo, &names)?
         }
     };
     let _lock = cache.lock()?;
     let folder = name.folder(cache);
+    let cannot_make = |path: &Path, error: std::io::Error| {
+        Failure::failed(format!(
+            "{} cannot be made: {error}; set FIRSTLIGHT_CACHE to another folder",
+            path.display()
+        ))
+    };
+    std::fs::create_dir_all(&folder).map_err(|error| cannot_make(&folder, error))?;
+    // Some of a model's files look like a model: until all are here, the folder says that they are not.
+    let marker = folder.join(INCOMPLETE_MARKER);
+    if files.len() > 1 {
+        std::fs::write(&marker, b"").map_err(|error| cannot_make(&marker, error))?;
+    }
     for file in &files {
         let path = folder.join(file);
         if path.is_file() {
             continue;
         }
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)
-                .map_err(|error| Failure::failed(format!("{} cannot be made: {error}", parent.display())))?;
+            std::fs::create_dir_all(parent).map_err(|error| cannot_make(parent, error))?;
         }
         http.fetch(&format!("{endpoint}/{}/resolve/main/{file}", name.repo), &path)?;
+    }
+    if files.len() > 1 {
+        std::fs::remove_file(&marker).map_err(|error| cannot_make(&marker, error))?;
     }
     Ok(name.file.as_ref().map_or(folder.clone(), |file| folder.join(file)))
 }

@@ -1,5 +1,8 @@
 //! The native host of Firstlight, as a library so that the test suite can call what the command line calls.
 
+// These macros panic where the reader has gone: `terminal` does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod adapters;
 pub mod answer;
 pub mod cache;
@@ -11,6 +14,7 @@ pub mod download;
 pub mod executor;
 pub mod failure;
 pub mod hub;
+pub mod interrupt;
 pub mod library;
 pub mod load;
 pub mod model_text;

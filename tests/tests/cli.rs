@@ -8,6 +8,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+mod answers;
+
 /// The built `firstlight`, beside this test's own folder.
 pub fn binary() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a path");
@@ -99,9 +101,74 @@ fn wrong_usage_ends_with_2_and_names_the_value() {
     check(&["run", "-p", "x", "--slots", "none"], &[], 2, "none");
     check(&["run", "-p", "x"], &[("FIRSTLIGHT_SLOTS", "0")], 2, "0");
     check(&["run", "-p", "x", "--temperature", "-1"], &[], 2, "-1");
-    check(&["run", "-p", "x", "--top-p", "1.5"], &[], 2, "top_p is 1.5");
+    check(&["run", "-p", "x", "--top-p", "1.5"], &[], 2, "--top-p is 1.5");
+    check(&["run", "-p", "x", "--max-tokens", "0"], &[], 2, "--max-tokens is 0");
+    check(&["run", "-p", "x", "--temperature", "NaN"], &[], 2, "--temperature is NaN");
+    check(&["run", "-p", "x", "--stop", ""], &[], 2, "--stop is a string of 0 bytes");
+    check(&["run", "-p", "x", "--seed", "-1"], &[], 2, "--seed is \"-1\"");
+    check(&["run", "-p", "x", "--logprobs", "3"], &[], 2, "add --json");
+    check(&["run", "hello"], &[], 2, "-p TEXT");
+    check(
+        &["run", "-p", "x"],
+        &[("FIRSTLIGHT_TEMPERATURE", "warm")],
+        2,
+        "FIRSTLIGHT_TEMPERATURE is \"warm\"",
+    );
     check(&["run", "--ids", "1,two"], &[], 2, "two");
     check(&["run", "-p", "x", "--json", "--top-k", "many"], &[], 2, "many");
+}
+
+#[test]
+fn a_prompt_that_is_nothing_or_not_text_is_wrong_usage() {
+    let folder = Scratch::new();
+    let write = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.join(name), bytes).expect("the temporary folder is writable");
+        folder.join(name).to_string_lossy().into_owned()
+    };
+    let (binary, empty) = (write("binary", &[0x41, 0xff, 0x00]), write("empty", b" \n"));
+    let large = write("large", &vec![b'x'; 5_000_000]);
+    for (file, part) in [(binary, "UTF-8"), (empty, "is empty"), (large, "more than 4194304 bytes")] {
+        check(&["run", "-f", &file], &[], 2, part);
+        let cache = Scratch::new();
+        let ended = end(firstlight(&cache, &["run", "-"]).stdin(std::fs::File::open(&file).unwrap()));
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+        assert!(sentences(&ended)[0].contains(part), "{}", ended.stderr);
+    }
+    check(&["run"], &[], 2, "no prompt");
+    check(&["run", "-p", ""], &[], 2, "is empty");
+    check(&["run", "-p", "x", "-p", " "], &[], 2, "prompt 2 of 2 is empty");
+    check(&["run", "-f", &folder.path.to_string_lossy()], &[], 2, "cannot be read");
+    check(&["run", "-f", "/nowhere/prompt"], &[], 2, "/nowhere/prompt");
+}
+
+#[test]
+fn a_file_that_is_no_model_ends_with_4() {
+    let folder = Scratch::new();
+    let write = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.join(name), bytes).expect("the temporary folder is writable");
+        folder.join(name).to_string_lossy().into_owned()
+    };
+    for (name, bytes) in
+        [("text.gguf", &b"just some text"[..]), ("empty.gguf", b""), ("cut.gguf", b"GGUF\x03")]
+    {
+        check(&["run", "-p", "x", "--model", &write(name, bytes)], &[], 4, name);
+    }
+    check(&["run", "-p", "x", "--model", &folder.path.to_string_lossy()], &[], 4, "holds 3 GGUF files");
+    check(&["run", "-p", "x", "--model", ""], &[], 4, "\"\"");
+    check(&["run", "-p", "x", "--model", "two\nlines"], &[], 4, "no model");
+}
+
+#[test]
+fn a_pull_of_nonsense_says_what_can_be_pulled() {
+    for name in ["gpt-17", "a/b c", "", "é/ö", "owner/repo:../x", "a--b/c"] {
+        check(&["pull", name], &[], 4, "OWNER/REPO[:file.gguf]");
+    }
+    check(&["pull", "./nowhere"], &[], 2, "there is nothing");
+    check(&["pull", "a/b"], &[("HF_ENDPOINT", "nonsense")], 2, "HF_ENDPOINT");
+    let folder = Scratch::new();
+    std::fs::write(folder.join("file"), b"").expect("the temporary folder is writable");
+    let below_a_file = folder.join("file").join("cache").to_string_lossy().into_owned();
+    check(&["pull"], &[("FIRSTLIGHT_CACHE", &below_a_file)], 1, "set FIRSTLIGHT_CACHE");
 }
 
 #[test]
@@ -145,6 +212,35 @@ fn help_and_lists_are_results() {
     let list: serde_json::Value = serde_json::from_str(&ended.stdout).expect("--json prints JSON alone");
     assert_eq!(list[0]["name"], "smollm2-135m-instruct");
     assert_eq!(list[0]["present"], false);
+}
+
+#[test]
+fn what_was_pulled_is_listed_as_model_takes_it_and_half_of_it_is_not() {
+    let cache = Scratch::new();
+    let models = cache.join("firstlight/models");
+    let write = |below: &str| {
+        let path = models.join(below);
+        std::fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("the cache is writable");
+        std::fs::write(path, b"x").expect("the cache is writable");
+    };
+    let one = ["owner--one/model.gguf"];
+    let two = ["owner--two/a.gguf", "owner--two/deep/b.gguf", "owner--two/c.gguf"];
+    let half = ["owner--half/config.json", "owner--half/model-1.safetensors", "owner--half/.incomplete"];
+    one.iter().chain(&two).chain(&half).for_each(|file| write(file));
+    let ended = end(&mut firstlight(&cache, &["models", "--json"]));
+    let list: serde_json::Value = serde_json::from_str(&ended.stdout).expect("--json prints JSON alone");
+    let entries = list.as_array().expect("a list").iter().skip(1);
+    let got: Vec<(&str, bool)> =
+        entries.map(|entry| (entry["name"].as_str().unwrap_or_default(), entry["present"] == true)).collect();
+    let names = ["owner/two:a.gguf", "owner/two:c.gguf", "owner/two:deep/b.gguf"].map(|name| (name, true));
+    assert_eq!(got, [&[("owner/half", false), ("owner/one", true)], &names[..]].concat());
+    for (name, part) in
+        [("owner/half", "run `firstlight pull owner/half` again"), ("owner/two:deep/b.gguf", "damaged")]
+    {
+        let ended = end(&mut firstlight(&cache, &["run", "-p", "x", "--model", name]));
+        assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+        assert!(sentences(&ended).concat().contains(part), "{}", ended.stderr);
+    }
 }
 
 /// The bytes that [`HubServer`] serves.

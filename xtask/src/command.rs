@@ -2,10 +2,21 @@
 //!
 //! Never prints a captured program's output unless it failed; then only its most telling line.
 
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 /// What a captured program printed, if it succeeded.
 pub type Captured = Result<String, String>;
+
+/// Tells a person what goes on. Somebody who stopped reading is no reason to stop, and no panic either.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+/// The same on stderr, for what went wrong.
+pub fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
 
 /// A command as a person would type it.
 pub fn line(command: &Command) -> String {

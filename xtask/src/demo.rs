@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::command::watch;
+use crate::command::{say, watch};
 use crate::workspace::Workspace;
 use crate::{model, vulkan};
 
@@ -13,10 +13,10 @@ pub fn run(once: bool) -> Result<(), String> {
     let workspace = Workspace::find()?;
     vulkan::ensure()?;
     workspace.fetch_crates()?;
-    println!("building firstlight (a few minutes the first time)");
+    say("building firstlight (a few minutes the first time)");
     workspace.build_binary()?;
     let file = model::ensure(&workspace)?;
-    println!("\n> {FIRST_QUESTION}\n");
+    say(&format!("\n> {FIRST_QUESTION}\n"));
     let program = |arguments: &[&str]| {
         let mut command = Command::new(workspace.binary());
         command.args(arguments).env("FIRSTLIGHT_MODEL_FILE", &file).envs(workspace.driver_settings());
@@ -26,7 +26,7 @@ pub fn run(once: bool) -> Result<(), String> {
     if once {
         return Ok(());
     }
-    println!();
+    say("");
     stay(program(&["chat"]))
 }
 

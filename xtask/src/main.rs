@@ -3,6 +3,8 @@
 //! It depends on none of our crates, so that it compiles in seconds on a machine that has only Rust. What is present
 //! is skipped in silence; what is installed is named first; what fails is one sentence with the command to run.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod command;
 mod demo;
 mod model;
@@ -13,6 +15,8 @@ mod wasm;
 mod workspace;
 
 use std::process::ExitCode;
+
+use command::{complain, say};
 
 const USAGE: &str = "\
 cargo xtask demo [--once]   sets up, builds, asks a first question and goes on into a chat; --once ends after the answer
@@ -43,11 +47,13 @@ fn parse(args: &[String]) -> Result<Task, String> {
 }
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    // `args` would panic on words that are no UTF-8.
+    let args: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let task = match parse(&args) {
         Ok(task) => task,
         Err(sentence) => {
-            eprintln!("{sentence}");
+            complain(&sentence);
             return ExitCode::from(2);
         }
     };
@@ -56,14 +62,14 @@ fn main() -> ExitCode {
         Task::Test { full } => suite::run(full),
         Task::Setup => setup(),
         Task::Help => {
-            println!("{USAGE}");
+            say(USAGE);
             Ok(())
         }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
-            eprintln!("cargo xtask: {sentence}");
+            complain(&format!("cargo xtask: {sentence}"));
             ExitCode::FAILURE
         }
     }
@@ -77,7 +83,7 @@ fn setup() -> Result<(), String> {
     workspace.fetch_crates()?;
     workspace.build_binary()?;
     let model = model::ensure(&workspace)?;
-    println!("set up; the default model is {}", model.display());
+    say(&format!("set up; the default model is {}", model.display()));
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::command::{capture, exists};
+use crate::command::{capture, exists, say};
 
 /// Things we may have to bring.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +96,7 @@ pub fn install(thing: Thing) -> Result<(), String> {
             ));
         }
     };
-    println!("installing {title}: {}", commands.join(" && "));
+    say(&format!("installing {title}: {}", commands.join(" && ")));
     for text in &commands {
         let mut words = prefix.iter().copied().chain(text.split(' '));
         let Some(program) = words.next() else { continue };

@@ -5,7 +5,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::command::watch;
+use crate::command::{say, watch};
 use crate::workspace::Workspace;
 use crate::{model, vulkan, wasm};
 
@@ -49,9 +49,9 @@ pub fn run(full: bool) -> Result<(), String> {
         watch(&mut cargo)
     });
     if !full {
-        println!("left to `cargo xtask test --full`:");
+        say("left to `cargo xtask test --full`:");
         for (name, claim) in ONLY_IN_FULL {
-            println!("  {name}: {claim}");
+            say(&format!("  {name}: {claim}"));
         }
     }
     tests
@@ -66,9 +66,9 @@ fn lints(workspace: &Workspace) -> Result<(), String> {
 }
 
 fn timed<T>(name: &str, step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    println!("== {name}");
+    say(&format!("== {name}"));
     let start = Instant::now();
     let outcome = step();
-    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
+    say(&format!("== {name}: {:.1} s", start.elapsed().as_secs_f64()));
     outcome
 }

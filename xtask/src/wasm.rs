@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::capture;
+use crate::command::{capture, say};
 
 /// The target of the browser build.
 pub const TARGET: &str = "wasm32-unknown-unknown";
@@ -19,7 +19,7 @@ pub fn ensure() -> Result<(), String> {
     if present(&folder) {
         return Ok(());
     }
-    println!("installing the standard library for {TARGET}: rustup target add {TARGET}");
+    say(&format!("installing the standard library for {TARGET}: rustup target add {TARGET}"));
     let by_rustup = capture(Command::new("rustup").args(["target", "add", TARGET]));
     if present(&folder) {
         return Ok(());
@@ -44,7 +44,7 @@ fn build_from_distribution(folder: &Path) -> Result<(), String> {
     let mirror = apt_mirror().ok_or("and this system has no apt mirror to take rust-src from")?;
     let version = compiler_version()?;
     let scratch = Scratch::new()?;
-    println!("building the standard library for {TARGET} once, from rust-src {version} of {SUITE}");
+    say(&format!("building the standard library for {TARGET} once, from rust-src {version} of {SUITE}"));
     let apt = Apt::new(&scratch.path, &mirror)?;
     apt.run("apt-get", &["update"])?;
     let listing = apt.run("apt-cache", &["madison", "rust-src"])?;

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::{capture, watch};
+use crate::command::{capture, say, watch};
 
 /// The paths of this checkout.
 pub struct Workspace {
@@ -58,7 +58,7 @@ impl Workspace {
         if capture(self.cargo(&arguments).arg("--offline")).is_ok() {
             return Ok(());
         }
-        println!("downloading the crates named in Cargo.lock");
+        say("downloading the crates named in Cargo.lock");
         capture(&mut self.cargo(&arguments)).map(drop).map_err(|reason| {
             format!("the crates could not be downloaded ({reason}); run `cargo fetch --locked` where the network can be reached")
         })

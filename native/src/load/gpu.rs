@@ -12,6 +12,7 @@ use crate::executor::{block_on_gpu, drive};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::source::FileSource;
+use crate::terminal::note;
 use crate::{adapters, executor};
 
 /// A runner that is warm.
@@ -49,7 +50,7 @@ pub fn load(
     let mut runner = loaded?;
     let weights = Instant::now();
     block_on_gpu(&handle, runner.warm_up())?;
-    eprintln!(
+    note(&format!(
         "{} on {}: device {:.2} s, weights {:.2} s, warm-up of {} kernels {:.2} s",
         checkpoint.config().name,
         described,
@@ -57,7 +58,7 @@ pub fn load(
         (weights - opened).as_secs_f64(),
         runner.num_kernels(),
         weights.elapsed().as_secs_f64()
-    );
+    ));
     Ok(LoadedRunner { runner, drive: Box::new(move || drive(&handle)), described })
 }
 

@@ -1,0 +1,149 @@
+//! The values of flags: what each may be, told in words when it is not.
+//!
+//! Pure functions of the text. Invariant: an error reads on after "`--flag` is "value"; " and says what is right.
+
+/// How activations are kept between kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activations {
+    /// 32-bit floats.
+    F32,
+    /// The engine's choice for the adapter.
+    Auto,
+}
+
+/// The token ids of one prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenIds(pub Vec<u32>);
+
+pub(super) fn activations(text: &str) -> Result<Activations, String> {
+    match text {
+        "f32" => Ok(Activations::F32),
+        "auto" => Ok(Activations::Auto),
+        "i8" => Err("i8 activations are not built yet; use f32 or auto".into()),
+        _ => Err("it must be f32 or auto".into()),
+    }
+}
+
+/// A whole number from `least` to `most`.
+pub(super) fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| format!("it must be a whole number from {least} to {most}"))
+    }
+}
+
+/// A number whose range the engine knows.
+pub(super) fn number(text: &str) -> Result<f32, String> {
+    text.parse().map_err(|_| "it must be a number, such as 0.7".into())
+}
+
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("it must be a whole number from 0 to {}", u64::MAX))
+}
+
+pub(super) fn block_size(text: &str) -> Result<u32, String> {
+    let size: Option<u32> = text.parse().ok();
+    size.filter(|size| (8..=256).contains(size) && size.is_multiple_of(8))
+        .ok_or_else(|| "it must be a multiple of 8, from 8 to 256".into())
+}
+
+/// A number of bytes, with an optional unit: `1048576`, `512MiB`, `2G`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        unit if digits.trim().parse::<u64>().is_ok() => {
+            return Err(format!("the unit {unit} is unknown; use KiB, MiB, GiB, kB, MB or GB"));
+        }
+        _ => 1,
+    };
+    let digits = digits.trim();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("it must be a whole number of bytes, such as 536870912 or 512MiB".into());
+    }
+    let bytes = digits.parse().ok().and_then(|number: u64| number.checked_mul(factor));
+    match bytes {
+        Some(0) => Err("it must be above 0".into()),
+        Some(bytes) => Ok(bytes),
+        None => Err("that is more than any memory".into()),
+    }
+}
+
+/// `1,2,3`, with spaces where one likes.
+pub(super) fn token_ids(text: &str) -> Result<TokenIds, String> {
+    let number = |word: &str| {
+        let word = word.trim();
+        word.parse().map_err(|_| format!("{word:?} is no token id, give numbers such as 1,2,3"))
+    };
+    text.split(',').map(number).collect::<Result<_, String>>().map(TokenIds)
+}
+
+/// The one word that stands without a flag.
+pub(super) fn dash(text: &str) -> Result<String, String> {
+    match text {
+        "-" => Ok(text.to_owned()),
+        _ => Err("give the prompt with -p TEXT, with -f FILE, or with - for standard input".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: PartialEq + std::fmt::Debug>(got: Result<T, String>, expected: Result<T, &str>) {
+        match (got, expected) {
+            (Ok(got), Ok(expected)) => assert_eq!(got, expected),
+            (Err(reason), Err(part)) => assert!(reason.contains(part), "{reason:?} says {part:?}"),
+            (got, expected) => panic!("{got:?} where {expected:?} was expected"),
+        }
+    }
+
+    #[test]
+    fn bytes_take_units() {
+        check(bytes("1048576"), Ok(1 << 20));
+        check(bytes("2GiB"), Ok(2 << 30));
+        check(bytes("3 MB"), Ok(3_000_000));
+        for wrong in ["-1", "", "1é", "1.5G", "NaN", "inf", "+1", "GiB", "1e9"] {
+            check(bytes(wrong), Err("whole number of bytes"));
+        }
+        check(bytes("3parsecs"), Err("parsecs"));
+        check(bytes("0"), Err("above 0"));
+        check(bytes("99999999999G"), Err("more than any memory"));
+        check(bytes("99999999999999999999999"), Err("more than any memory"));
+    }
+
+    #[test]
+    fn numbers_say_their_range() {
+        let small = whole(1, 256);
+        check(small("1"), Ok(1));
+        check(small("256"), Ok(256));
+        for wrong in ["0", "257", "-1", "NaN", "", "1.5", "é", "99999999999999999999999"] {
+            check(small(wrong), Err("from 1 to 256"));
+        }
+        check(seed("18446744073709551615"), Ok(u64::MAX));
+        check(seed("-1"), Err("18446744073709551615"));
+        check(number("-0.5"), Ok(-0.5));
+        check(number("warm"), Err("such as 0.7"));
+        check(block_size("24"), Ok(24));
+        check(block_size("12"), Err("multiple of 8"));
+        check(block_size("264"), Err("8 to 256"));
+    }
+
+    #[test]
+    fn words_are_what_they_may_be() {
+        check(token_ids("1, 2,3"), Ok(TokenIds(vec![1, 2, 3])));
+        for wrong in ["1,,2", "x", "", "-2", "4294967296"] {
+            check(token_ids(wrong), Err("no token id"));
+        }
+        check(activations("f32"), Ok(Activations::F32));
+        check(activations("i8"), Err("not built yet"));
+        check(activations("bf16"), Err("f32 or auto"));
+        check(dash("hello"), Err("-p TEXT"));
+    }
+}
