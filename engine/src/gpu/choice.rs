@@ -59,6 +59,21 @@ impl KernelChoice {
     }
 }
 
+/// The facts behind [`KernelChoice::for_adapter`], in words.
+pub fn why(facts: &AdapterFacts) -> String {
+    let lanes = format!("subgroups of {} to {}", facts.subgroup_min_size, facts.subgroup_max_size);
+    if facts.is_gpu {
+        return "a GPU: buffers are fast, dispatches are cheap, reading logits back is not".into();
+    }
+    let kind =
+        if facts.is_cpu { "the driver computes on the CPU" } else { "the adapter does not say it is a GPU" };
+    match (facts.subgroups, facts.subgroup_min_size >= 8) {
+        (true, true) => format!("{kind}; {lanes}"),
+        (true, false) => format!("{kind}; {lanes}, where 8 or more are needed"),
+        (false, _) => format!("{kind}; no subgroups"),
+    }
+}
+
 impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(

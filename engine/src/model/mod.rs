@@ -27,6 +27,7 @@ pub use matrix::MatrixLoader;
 pub use plan::{Planner, RowBuffer};
 
 use crate::error::{DeviceError, LoadError};
+use crate::gpu::ProbeError;
 use crate::runner::RunnerError;
 use firstlight_shaders::ComposeError;
 
@@ -54,4 +55,14 @@ pub enum LoadFailure {
     /// Our bug: a kernel's text could not be put together.
     #[error(transparent)]
     Compose(#[from] ComposeError),
+}
+
+impl From<ProbeError> for LoadFailure {
+    fn from(error: ProbeError) -> Self {
+        match error {
+            ProbeError::Device(error) => error.into(),
+            ProbeError::Runner(error) => error.into(),
+            ProbeError::Compose(error) => error.into(),
+        }
+    }
 }
