@@ -2,17 +2,23 @@
 //!
 //! Never part of a step. Invariant: what is read is added up, so that no compiler leaves a read out.
 
-use crate::{BindingKind, ComposeError, Program, compose};
+use crate::{BindingKind, ComposeError, Home, Program, TexelFormat, compose};
 
 /// Threads of the grid.
 pub const THREADS: u32 = 1 << 16;
 
-/// The kernel for a buffer of [`bytes`] of `vec4s`. Bindings: the words to read, `[THREADS]` sums out.
-pub fn program(vec4s: u32) -> Result<Program, ComposeError> {
+/// The kernel for [`bytes`] of `vec4s` at `home`. Bindings: the words to read, `[THREADS]` sums out.
+pub fn program(vec4s: u32, home: Home) -> Result<Program, ComposeError> {
+    let (words, snippet) = match home {
+        Home::Buffer => (BindingKind::Read, include_str!("common/words_buffer.wgsl")),
+        Home::Texture => {
+            (BindingKind::ReadTexture(TexelFormat::Rgba32), include_str!("common/words_texture.wgsl"))
+        }
+    };
     Ok(Program {
-        name: format!("stream/{}MiB", bytes(vec4s) >> 20),
-        wgsl: compose(&[("VEC4S", vec4s), ("THREADS", THREADS)], include_str!("stream.wgsl"), &[])?,
-        bindings: vec![BindingKind::Read, BindingKind::ReadWrite],
+        name: format!("stream/{}/{}MiB", home.name(), bytes(vec4s) >> 20),
+        wgsl: compose(&[("VEC4S", vec4s), ("THREADS", THREADS)], include_str!("stream.wgsl"), &[snippet])?,
+        bindings: vec![words, BindingKind::ReadWrite],
         subgroups: false,
     })
 }

@@ -87,7 +87,7 @@ fn examine(
         kernels: choice.to_string(),
         why: gpu::why(device.facts()),
         self_test: checked.iter().map(KernelReport::from).collect(),
-        measures: measures::all(device, &mut kernels)?,
+        measures: measures::all(device, &mut kernels, choice.home)?,
     };
     Ok((report, checked))
 }

@@ -1,5 +1,6 @@
 //! A real device that is lost, refuses a call, is too small or is used again: typed errors, no garbage, no leak.
 
+mod doctor;
 mod kernels_checked;
 
 use std::collections::BTreeMap;
@@ -263,8 +264,9 @@ fn what_does_not_fit_is_refused_at_load_with_its_name_and_size() {
     let binding = 128 << 20;
     let blocks = PassLimits { num_blocks: 65_537, ..LIMITS };
     check_refused(LimitCaps::default(), blocks, "KV cache (keys of a layer)", binding + 2048, binding);
-    let caps = LimitCaps { max_buffer_bytes: 128 * 2048 - 4, ..LimitCaps::default() };
-    check_refused(caps, LIMITS, "KV cache (keys of a layer)", 128 * 2048, 128 * 2048 - 4);
+    let caps = LimitCaps { max_buffer_bytes: 512 * 2048 - 4, ..LimitCaps::default() };
+    let blocks = PassLimits { num_blocks: 512, ..LIMITS };
+    check_refused(caps, blocks, "KV cache (keys of a layer)", 512 * 2048, 512 * 2048 - 4);
     // The read-back buffer: timestamps, a token and 192 logits for each of 200 sequences.
     let caps = LimitCaps { max_buffer_bytes: 200 * 192 * 4, ..LimitCaps::default() };
     let limits = PassLimits { max_num_seqs: 200, max_batch_tokens: 8, num_blocks: 32, ..LIMITS };

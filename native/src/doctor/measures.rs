@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use firstlight_engine::gpu::{Device, KernelCache, Probe, ProbeError};
-use firstlight_shaders::{peak, silu_mul, stream};
+use firstlight_shaders::{Home, peak, silu_mul, stream};
 
 use super::report::Measure;
 use crate::executor::block_on_gpu;
@@ -21,13 +21,13 @@ const GPU_VEC4S: u32 = 128;
 /// Threads of the arithmetic kernel: all that a large GPU holds at once.
 const PEAK_THREADS: u32 = 1 << 18;
 
-/// Measures everything.
+/// Measures everything; memory where weights live, at `home`.
 ///
 /// # Errors
 /// Memory, a kernel that does not compile, a lost device.
-pub fn all(device: &Device, kernels: &mut KernelCache) -> Result<Vec<Measure>, Failure> {
+pub fn all(device: &Device, kernels: &mut KernelCache, home: Home) -> Result<Vec<Measure>, Failure> {
     Ok(vec![
-        bandwidth(device, kernels)?,
+        bandwidth(device, kernels, home)?,
         arithmetic(device, kernels)?,
         dispatches(device, kernels)?,
         read_back(device, kernels)?,
@@ -62,15 +62,15 @@ impl Timed<'_> {
     }
 }
 
-fn bandwidth(device: &Device, kernels: &mut KernelCache) -> Result<Measure, Failure> {
+fn bandwidth(device: &Device, kernels: &mut KernelCache, home: Home) -> Result<Measure, Failure> {
     let vec4s = if device.facts().is_gpu { GPU_VEC4S } else { CPU_VEC4S };
     let bytes = stream::bytes(vec4s);
     let words = vec![1u8; bytes as usize];
     let sums = vec![0u8; stream::THREADS as usize * 4];
-    let program = stream::program(vec4s).map_err(ProbeError::from)?;
+    let program = stream::program(vec4s, home).map_err(ProbeError::from)?;
     let probe = block_on_gpu(device.handle(), Probe::new(device, kernels, program, &[&words, &sums]))?;
     let seconds = Timed { device, probe, grid: stream::workgroups() }.dispatch_seconds()?;
-    let what = format!("memory bandwidth, a kernel that reads {} MiB", bytes >> 20);
+    let what = format!("memory bandwidth, a kernel that reads a {} of {} MiB", home.name(), bytes >> 20);
     Ok(Measure::new(what, "GB/s", seconds.into_iter().map(|s| bytes as f64 / s / 1e9).collect()))
 }
 
@@ -92,8 +92,8 @@ fn tiny<'a>(device: &'a Device, kernels: &mut KernelCache) -> Result<Timed<'a>, 
     let words = [params.x_pitch, params.up_vec4, params.y_pitch, params.width_vec4s];
     let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
     let program = silu_mul::program().map_err(ProbeError::from)?;
-    let new = Probe::new(device, kernels, program, &[&bytes, &[0; 128], &[0; 64]]);
-    let probe = block_on_gpu(device.handle(), new)?;
+    let contents: [&[u8]; 3] = [&bytes, &[0; 128], &[0; 64]];
+    let probe = block_on_gpu(device.handle(), Probe::new(device, kernels, program, &contents))?;
     Ok(Timed { device, probe, grid: silu_mul::workgroups(&params, 1) })
 }
 

@@ -136,10 +136,13 @@ fn the_doctors_kernels_compute_what_they_say() {
     let words: Vec<u32> = (0..stream::bytes(2) as u32 / 4).map(|i| i.wrapping_mul(2_654_435_761)).collect();
     let sums = vec![0u8; stream::THREADS as usize * 4];
     let contents: [&[u8]; 2] = [bytemuck::cast_slice(&words), &sums];
-    let program = stream::program(2).expect("it composes");
-    let probe = block_on(&device, Probe::new(&device, &mut cache, program, &contents)).expect("it fits");
-    let written = block_on(&device, probe.run(&device, stream::workgroups(), 1)).expect("it runs");
-    assert_eq!(bytemuck::pod_collect_to_vec::<u8, u32>(&written[0]), stream::cpu(&words));
+    for home in [Home::Buffer, Home::Texture] {
+        let program = stream::program(2, home).expect("it composes");
+        let probe = block_on(&device, Probe::new(&device, &mut cache, program, &contents)).expect("it fits");
+        let written = block_on(&device, probe.run(&device, stream::workgroups(), 1)).expect("it runs");
+        let got = bytemuck::pod_collect_to_vec::<u8, u32>(&written[0]);
+        assert!(got == stream::cpu(&words), "sums of words in a {}", home.name());
+    }
 
     let params = peak::Params { factor: 0.999, addend: 0.002 };
     let threads = 128;
