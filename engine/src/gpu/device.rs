@@ -106,6 +106,7 @@ pub struct Device {
     pub(crate) wgpu: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     facts: AdapterFacts,
+    doubted: bool,
     lost: Arc<OnceLock<String>>,
     fault: Arc<Mutex<Option<RunnerError>>>,
 }
@@ -154,7 +155,8 @@ impl Device {
             }
         }));
         let facts = AdapterFacts::new(index, &info, features, &limits);
-        Ok(Self { wgpu: device, queue, facts, lost, fault })
+        let doubted = facts.is_gpu;
+        Ok(Self { wgpu: device, queue, facts, doubted, lost, fault })
     }
 
     /// What this device is and can do.
@@ -174,6 +176,18 @@ impl Device {
             return Some(RunnerError::DeviceLost(reason.clone()));
         }
         self.fault.lock().ok().and_then(|mut fault| fault.take())
+    }
+
+    /// The device with its kernels tested at every load, as a GPU's are from the start. Elsewhere compiling the test's
+    /// pipelines would take longer than the load; there it is the host's to ask for it, and the doctor's to do it.
+    pub fn doubted(mut self) -> Self {
+        self.doubted = true;
+        self
+    }
+
+    /// Whether kernels are tested at load.
+    pub fn is_doubted(&self) -> bool {
+        self.doubted
     }
 
     /// The device with smaller limits than its own. Weights then come in more pieces: for tests, and for drivers whose

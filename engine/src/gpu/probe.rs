@@ -87,11 +87,12 @@ impl Probe {
         device.queue.submit([encoder.finish()]);
         let mut contents = Vec::new();
         for (staging, bytes) in staged {
-            contents.push(staging.read(bytes).await?);
+            contents.push(staging.read(bytes).await);
         }
+        // Why the device failed says more than that its buffer could not be read.
         match device.take_failure() {
             Some(failure) => Err(failure.into()),
-            None => Ok(contents),
+            None => Ok(contents.into_iter().collect::<Result<_, _>>()?),
         }
     }
 }

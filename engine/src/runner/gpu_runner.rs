@@ -33,8 +33,8 @@ pub struct GpuRunner {
 }
 
 impl GpuRunner {
-    /// Loads `checkpoint` onto `device` and compiles every kernel; [`GpuRunner::warm_up`] then runs each once. On a GPU the
-    /// kernels are first held against their twins on the CPU.
+    /// Loads `checkpoint` onto `device` and compiles every kernel; [`GpuRunner::warm_up`] then runs each once. Where the
+    /// device [is doubted](Device::is_doubted), the kernels are held against their twins on the CPU.
     ///
     /// # Errors
     /// What is wrong with the model; [`DeviceError::OutOfMemory`](crate::error::DeviceError::OutOfMemory) with what and how
@@ -66,8 +66,7 @@ impl GpuRunner {
             .await?;
         let timestamps = Timestamps::new(&device);
         let num_kernels = kernels.kernels().count();
-        // On a CPU driver compiling the test's pipelines would take longer than the load; there `doctor` runs it.
-        if device.facts().is_gpu {
+        if device.is_doubted() {
             let shapes = shapes(checkpoint, limits, products);
             gpu::self_test(&device, &mut kernels, choice, &shapes).await?;
         }

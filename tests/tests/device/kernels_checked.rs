@@ -10,17 +10,13 @@ use firstlight_shaders::{Home, WeightFormat, peak, stream};
 use firstlight_tests::gpu::{block_on, open};
 use firstlight_tests::reference::nmse;
 
+use super::SPLIT;
+
 const LANES: KernelChoice = KernelChoice {
     matmul: MatmulFamily::Lanes,
     home: Home::Texture,
     subgroups: true,
     sample_on: SampleOn::Cpu,
-};
-const SPLIT: KernelChoice = KernelChoice {
-    matmul: MatmulFamily::Split,
-    home: Home::Buffer,
-    subgroups: false,
-    sample_on: SampleOn::Gpu,
 };
 
 /// A small model's sizes: few turns of each loop.
