@@ -34,8 +34,8 @@ fn try_load(
     choice: Option<KernelChoice>,
 ) -> Result<GpuRunner, LoadFailure> {
     let choice = choice.unwrap_or_else(|| KernelChoice::for_adapter(device.facts()));
-    let mut runner = pollster::block_on(GpuRunner::load(device, checkpoint, limits, choice, &mut |_| ()))?;
-    let handle = runner.device().handle().clone();
+    let handle = device.handle().clone();
+    let mut runner = drive(&handle, GpuRunner::load(device, checkpoint, limits, choice, &mut |_| ()))?;
     drive(&handle, runner.warm_up())?;
     Ok(runner)
 }
