@@ -12,10 +12,12 @@ pub mod matmul_tiled;
 pub mod matvec_split;
 pub mod paged_attention;
 mod paged_attention_lanes;
+pub mod peak;
 pub mod rms_norm;
 pub mod rope_kv_write;
 pub mod sample;
 pub mod silu_mul;
+pub mod stream;
 pub mod weights;
 
 pub use compose::{ComposeError, Const, compose};

@@ -64,6 +64,7 @@ pub fn run(args: &ChatArgs) -> Result<(), Failure> {
                     params: params_for(&params, conversation.messages.len()),
                     parse_special: args.parse_special,
                     route: "chat",
+                    received: session.clock().now(),
                 };
                 interrupt.answering();
                 match answer(&mut session, ask, &interrupt)? {
@@ -103,6 +104,7 @@ fn answer<R: ModelRunner>(
         }
         if let Some(error) = stepped.failure {
             write_line("")?;
+            run::report_defect(answer.seal(Some(clock.now())));
             return Err(error.into());
         }
     }

@@ -42,7 +42,7 @@ pub enum Command {
     Run(RunArgs),
     /// Talk in the terminal; Ctrl-C stops the answer, /quit leaves
     Chat(ChatArgs),
-    /// Show adapters, limits and features, and what is missing
+    /// Show adapters, test and measure the one that is used, and say what is missing
     Doctor(DoctorArgs),
     /// List the models on this machine and the one that can be had
     Models(OutputArgs),

@@ -1,122 +1,129 @@
-//! `firstlight doctor`: what the machine offers, and what it lacks.
+//! `firstlight doctor`: what the machine offers, whether its kernels compute what they should, how fast it is, what it lacks.
 //!
-//! Never changes anything; it opens no device.
+//! Never changes anything. Invariant: an adapter that computes wrongly ends it with exit code 3, after the whole report.
 
-use serde::Serialize;
+mod measures;
+mod report;
+
+use std::path::Path;
+
+use firstlight_engine::gpu::{
+    self, Checked, Device, DeviceOptions, KernelCache, KernelChoice, ProbeError, Shapes,
+};
+use firstlight_shaders::WeightFormat;
 
 use crate::adapters;
 use crate::cli::DoctorArgs;
+use crate::executor::{block_on, block_on_gpu};
 use crate::failure::Failure;
-use crate::terminal::{write_json, write_line};
+use crate::terminal::{self, write_json, write_line};
 
-/// What one adapter says of itself.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AdapterReport {
-    /// What `--adapter` takes.
-    pub index: usize,
-    /// The adapter's name.
-    pub name: String,
-    /// Vulkan, Metal, Dx12.
-    pub backend: String,
-    /// What kind of device: discrete, integrated, CPU.
-    pub kind: String,
-    /// The driver and its version.
-    pub driver: String,
-    /// Bytes of the largest buffer.
-    pub max_buffer_bytes: u64,
-    /// Bytes of the largest storage binding.
-    pub max_binding_bytes: u64,
-    /// Bytes of workgroup memory.
-    pub workgroup_memory_bytes: u32,
-    /// Invocations of a workgroup.
-    pub max_workgroup_invocations: u32,
-    /// Storage buffers of one stage.
-    pub max_storage_buffers: u32,
-    /// Lanes of a subgroup, least and most; `None` where there are no subgroups.
-    pub subgroup_size: Option<(u32, u32)>,
-    /// Half floats in shaders.
-    pub shader_f16: bool,
-    /// Timestamps on the GPU's clock.
-    pub timestamps: bool,
-}
+pub use report::{AdapterReport, ChosenReport, KernelReport, Measure, Report};
 
-impl std::fmt::Display for AdapterReport {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mib = |bytes: u64| bytes >> 20;
-        let yes = |value: bool| if value { "yes" } else { "no" };
-        writeln!(
-            f,
-            "adapter {}: {} ({}, {}; {})",
-            self.index, self.name, self.kind, self.backend, self.driver
-        )?;
-        writeln!(
-            f,
-            "  largest buffer {} MiB, storage binding {} MiB",
-            mib(self.max_buffer_bytes),
-            mib(self.max_binding_bytes)
-        )?;
-        writeln!(
-            f,
-            "  workgroup: {} invocations, {} KiB memory; {} storage buffers",
-            self.max_workgroup_invocations,
-            self.workgroup_memory_bytes >> 10,
-            self.max_storage_buffers
-        )?;
-        let subgroups = match self.subgroup_size {
-            Some((least, most)) => format!("{least} to {most} lanes"),
-            None => "no".into(),
-        };
-        write!(
-            f,
-            "  subgroups: {subgroups}; f16: {}; timestamps: {}",
-            yes(self.shader_f16),
-            yes(self.timestamps)
-        )
+/// Every format, the default model's first: Q4_1 layers and a Q8_0 embedding.
+const FORMATS: [WeightFormat; 6] = [
+    WeightFormat::Q4_1,
+    WeightFormat::Q8_0,
+    WeightFormat::Q4_0,
+    WeightFormat::F16,
+    WeightFormat::Bf16,
+    WeightFormat::F32,
+];
+
+impl From<ProbeError> for Failure {
+    fn from(error: ProbeError) -> Self {
+        match error {
+            ProbeError::Device(error) => error.into(),
+            ProbeError::Runner(error) => error.into(),
+            ProbeError::Compose(error) => Self::failed(error.to_string()),
+        }
     }
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// Exit code 3 where no adapter is there or none matches, with what to install.
+/// Exit code 3 where no adapter is there, none matches, or one computes wrongly, with what to do.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let wanted = args.adapter.adapter.as_deref();
     // Also without a wish: an empty machine is to be told what it lacks.
-    let (chosen_idx, chosen) = adapters::choose(wanted)?;
+    let (index, chosen) = adapters::choose(wanted)?;
     let found: Vec<AdapterReport> = match wanted {
-        Some(_) => vec![report(chosen_idx, &chosen)],
-        None => adapters::list().iter().enumerate().map(|(idx, adapter)| report(idx, adapter)).collect(),
+        Some(_) => vec![AdapterReport::of(index, &chosen)],
+        None => {
+            adapters::list().iter().enumerate().map(|(i, adapter)| AdapterReport::of(i, adapter)).collect()
+        }
     };
+    let default_limits = args.adapter.default_limits;
+    let device =
+        block_on(Device::open(&chosen, index, DeviceOptions { default_limits }), std::thread::yield_now)?;
+    let (chosen, checked) = examine(&device, index, default_limits)?;
+    let only_cpu = found.iter().all(|adapter| adapter.kind == "Cpu");
+    let missing = if only_cpu { vec![missing_gpu()] } else { Vec::new() };
+    let report = Report { adapters: found, chosen, missing };
     if args.output.json {
-        return write_json(&found);
+        write_json(&report)?;
+    } else {
+        write_line(&report.to_string())?;
     }
-    found.iter().try_for_each(|adapter| write_line(&adapter.to_string()))?;
-    match found.iter().all(|adapter| adapter.kind == "Cpu") {
-        true => write_line(
-            "only a software adapter is here; a GPU's driver would be used as soon as it is installed",
+    gpu::refuse_wrong(device.facts(), &checked)?;
+    Ok(())
+}
+
+/// Self-test and measurements of the adapter that is used.
+fn examine(
+    device: &Device,
+    index: usize,
+    default_limits: bool,
+) -> Result<(ChosenReport, Vec<Checked>), Failure> {
+    let choice = KernelChoice::for_adapter(device.facts());
+    let cases = gpu::cases(choice, &Shapes::of_default_model(&FORMATS)).map_err(ProbeError::from)?;
+    let count = cases.len();
+    terminal::note(&format!("testing {count} kernels; the first run of a driver compiles each of them"));
+    let mut kernels = KernelCache::default();
+    let checked = block_on_gpu(device.handle(), gpu::measure(device, &mut kernels, &cases))?;
+    let report = ChosenReport {
+        index,
+        default_limits,
+        kernels: choice.to_string(),
+        why: gpu::why(device.facts()),
+        self_test: checked.iter().map(KernelReport::from).collect(),
+        measures: measures::all(device, &mut kernels, choice.home)?,
+    };
+    Ok((report, checked))
+}
+
+/// What to do where only a CPU driver answers.
+fn missing_gpu() -> String {
+    let nodes = ["/dev/dri/renderD128", "/dev/nvidia0"];
+    let seen = nodes.into_iter().find(|node| Path::new(node).exists());
+    missing_gpu_sentence(cfg!(target_os = "linux"), seen)
+}
+
+fn missing_gpu_sentence(linux: bool, node: Option<&str>) -> String {
+    match (linux, node) {
+        (false, _) => "a GPU's driver: install your GPU's current one; until then the CPU computes".into(),
+        (true, Some(node)) => format!(
+            "a GPU's Vulkan driver, though {node} is there: `sudo apt-get install mesa-vulkan-drivers` for AMD and \
+             Intel, `sudo apt-get install nvidia-driver` (on Ubuntu `sudo ubuntu-drivers install`) for NVIDIA; until \
+             then the CPU computes"
         ),
-        false => write_line(&format!("adapter {chosen_idx} is used unless --adapter names another")),
+        (true, None) => {
+            "a GPU: the system shows none (no /dev/dri/renderD128, no /dev/nvidia0), so the CPU computes; \
+             in a container, hand it in with `--device /dev/dri` or `--gpus all`"
+                .into()
+        }
     }
 }
 
-fn report(index: usize, adapter: &wgpu::Adapter) -> AdapterReport {
-    let info = adapter.get_info();
-    let limits = adapter.limits();
-    let features = adapter.features();
-    let subgroups = features.contains(wgpu::Features::SUBGROUP);
-    AdapterReport {
-        index,
-        name: info.name,
-        backend: format!("{:?}", info.backend),
-        kind: format!("{:?}", info.device_type),
-        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
-        max_buffer_bytes: limits.max_buffer_size,
-        max_binding_bytes: limits.max_storage_buffer_binding_size,
-        workgroup_memory_bytes: limits.max_compute_workgroup_storage_size,
-        max_workgroup_invocations: limits.max_compute_invocations_per_workgroup,
-        max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
-        subgroup_size: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
-        shader_f16: features.contains(wgpu::Features::SHADER_F16),
-        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_with_a_command() {
+        assert!(missing_gpu_sentence(true, Some("/dev/nvidia0")).contains("nvidia-driver"));
+        assert!(missing_gpu_sentence(true, None).contains("--device /dev/dri"));
+        assert!(missing_gpu_sentence(false, None).contains("install"));
     }
 }

@@ -1,8 +1,9 @@
 //! Waiting for the engine on a thread of one's own: whoever polls a future that waits for the GPU also drives the GPU.
 //!
-//! Never spins: on `Pending` it sleeps in the driver until the submitted work is done.
+//! On `Pending` it sleeps in the driver until the submitted work is done.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -15,10 +16,12 @@ pub fn block_on_gpu<F: Future>(device: &wgpu::Device, future: F) -> F::Output {
 
 /// Waits until the work submitted to `device` is done, and lets its callbacks run.
 pub fn drive(device: &wgpu::Device) {
-    match device.poll(wgpu::PollType::wait_indefinitely()) {
-        Ok(_) => {}
-        // The wait itself failed: the next poll of the future sees why. Giving way keeps the loop from burning a core.
-        Err(_) => std::thread::yield_now(),
+    // wgpu panics where the driver loses the device in mid-wait. By then the engine's callback has been told of the loss, and
+    // the next poll of the future says so: a step that failed, not a process that died.
+    let polled = catch_unwind(AssertUnwindSafe(|| device.poll(wgpu::PollType::wait_indefinitely())));
+    if !matches!(polled, Ok(Ok(_))) {
+        // Giving way keeps the loop from burning a core.
+        std::thread::yield_now();
     }
 }
 

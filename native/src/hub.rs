@@ -9,12 +9,13 @@ use serde::Deserialize;
 use crate::cache::{Cache, Environment};
 use crate::download::Http;
 use crate::failure::Failure;
-use crate::models::{HubName, INCOMPLETE_MARKER, is_plain_file};
+use crate::models::{HubName, INCOMPLETE_MARKER, INDEX_NAME, is_plain_file};
 
 /// The hub, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
 /// What a safetensors model has beside its weights, where the repository has it.
-const COMPANIONS: [&str; 6] = [
+const COMPANIONS: [&str; 7] = [
+    INDEX_NAME,
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -102,7 +103,11 @@ fn choose(repo: &str, names: &[String]) -> Result<Vec<String>, Failure> {
         let wanted = |name: &&String| name.ends_with(ending) && is_plain_file(name) && !name.contains('/');
         names.iter().filter(wanted).cloned().collect()
     };
-    let shards = top_level(".safetensors");
+    let mut shards = top_level(".safetensors");
+    // Some repositories hold the same weights a second time under another name; the library's own begin with `model`.
+    if shards.iter().any(|name| name.starts_with("model")) {
+        shards.retain(|name| name.starts_with("model"));
+    }
     if !shards.is_empty() && names.iter().any(|name| name == "config.json") {
         let companions = COMPANIONS.iter().map(|name| (*name).to_owned()).filter(|name| names.contains(name));
         return Ok(companions.chain(shards).collect());

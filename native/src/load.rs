@@ -4,6 +4,7 @@
 
 use firstlight_engine::engine::{Engine, EngineConfig};
 use firstlight_engine::runner::GpuRunner;
+use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::Preparer;
 use firstlight_engine::timeline::ModelLabel;
 
@@ -48,7 +49,7 @@ pub fn session(args: &EngineArgs, needs: Needs, num_prompts: usize) -> Result<Se
         scheduler: limits,
         eos_tokens: model.end_tokens(),
         model: label(args, &files, &model),
-        engine_config: fingerprint(args, &loaded.described),
+        engine_config: fingerprint(&limits, args, &loaded.described),
     };
     let engine = Engine::new(loaded.runner, clock, config, model.tokenizer);
     Ok(Session::new(engine, preparer, clock, loaded.drive))
@@ -79,11 +80,8 @@ fn label(args: &EngineArgs, files: &ModelFiles, model: &OpenModel) -> ModelLabel
 }
 
 /// Names what decides speed: two timelines with the same one can be compared.
-fn fingerprint(args: &EngineArgs, described: &str) -> String {
+fn fingerprint(limits: &SchedulerConfig, args: &EngineArgs, described: &str) -> String {
     use sha2::{Digest, Sha256};
-    let text = format!(
-        "{} {} {} {:?} {:?} {:?} {described}",
-        args.slots, args.block_size, args.batch_tokens, args.kv_blocks, args.kv_memory, args.activations
-    );
+    let text = format!("{limits:?} {} {:?} {described}", args.model, args.activations);
     crate::cache::hex(&Sha256::digest(text.as_bytes())[..8])
 }

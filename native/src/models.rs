@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use firstlight_engine::model::shard_names;
+
 use crate::cache::{Cache, Environment, human_bytes, sha256_of};
 use crate::failure::Failure;
 
@@ -173,6 +175,8 @@ pub fn resolve(text: &str, cache: &Cache, environment: Environment<'_>) -> Resul
 
 /// Lies in a folder while the files of a whole repository are being brought into it.
 pub const INCOMPLETE_MARKER: &str = ".incomplete";
+/// Lists the shards of a checkpoint that has several.
+pub const INDEX_NAME: &str = "model.safetensors.index.json";
 
 fn is_incomplete(folder: &Path) -> bool {
     folder.join(INCOMPLETE_MARKER).exists()
@@ -233,6 +237,7 @@ fn local(path: &Path) -> Result<ModelFiles, Failure> {
     };
     let (shards, mut ggufs) = (ending("safetensors"), ending("gguf"));
     if path.join("config.json").is_file() && !shards.is_empty() {
+        let shards = indexed_shards(path)?.unwrap_or(shards);
         return Ok(ModelFiles::Safetensors { folder: path.to_path_buf(), shards });
     }
     match (ggufs.pop(), ggufs.len()) {
@@ -246,6 +251,25 @@ fn local(path: &Path) -> Result<ModelFiles, Failure> {
             "{} holds neither config.json with .safetensors nor a .gguf file; check --model",
             path.display()
         ))),
+    }
+}
+
+/// The shards that the folder's index names, where it has one: other .safetensors beside them are not the model's.
+fn indexed_shards(folder: &Path) -> Result<Option<Vec<PathBuf>>, Failure> {
+    let index = folder.join(INDEX_NAME);
+    let bytes = match std::fs::read(&index) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::model(format!("{} cannot be read: {error}", index.display()))),
+    };
+    let names = shard_names(&index.display().to_string(), &bytes)?;
+    let shards: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+    match shards.iter().find(|shard| !shard.is_file()) {
+        Some(missing) => Err(Failure::model(format!(
+            "{} is named by the index and is not there; fetch it, or pull the model again",
+            missing.display()
+        ))),
+        None => Ok(Some(shards)),
     }
 }
 

@@ -42,11 +42,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut session = load::session(&args.engine, needs, prompts.len())?;
     let interrupt = Interrupt::install()?;
     interrupt.answering();
+    let received = session.clock().now();
     let asks = prompts.into_iter().map(|input| Ask {
         input,
         params: params.clone(),
         parse_special: args.parse_special,
         route: "run",
+        received,
     });
     answer_all(&mut session, asks.collect(), &titles, args.output.json, &interrupt)
 }

@@ -3,7 +3,7 @@
 //! It owns the engine; nothing is shared. Invariant: every prompt it is given ends in exactly one `Finished` event,
 //! those that are refused in preparation included.
 
-use firstlight_engine::clock::Clock;
+use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::engine::{Engine, RequestEvent, StepFailed};
 use firstlight_engine::request::{
     FinishReason, HostStamps, RejectReason, Request, RequestId, SamplingParams,
@@ -26,6 +26,8 @@ pub struct Ask {
     pub parse_special: bool,
     /// The command it came by.
     pub route: &'static str,
+    /// When the call was made: prompts of one command line share it.
+    pub received: Nanos,
 }
 
 /// What one step gave.
@@ -33,7 +35,7 @@ pub struct Ask {
 pub struct Stepped {
     /// In order.
     pub events: Vec<RequestEvent>,
-    /// The device failed; the running requests have ended, and their events are among these.
+    /// The device failed; every request has ended, and the events are among these.
     pub failure: Option<RunnerError>,
 }
 
@@ -74,7 +76,7 @@ impl<R: ModelRunner> Session<R> {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         let labels = self.labels(id, ask.route);
-        let received = self.clock.now();
+        let received = ask.received;
         // One process, one model, nobody to authorise: these boundaries do not apply.
         let mut stamps = HostStamps { received, checked: received, routed: received, ..Default::default() };
         let options = PrepareOptions {
@@ -160,6 +162,13 @@ impl<R: ModelRunner> Session<R> {
             Err(failed) => {
                 let StepFailed { error, output } = *failed;
                 events.extend(output.events);
+                // Nobody builds the device again here: those who wait end too, each with its own word.
+                for id in (0..self.next_id).map(RequestId) {
+                    self.engine.abort(id, FinishReason::Failed);
+                }
+                if let Ok(output) = block_on(self.engine.step(), &mut self.drive) {
+                    events.extend(output.events);
+                }
                 Stepped { events, failure: Some(error) }
             }
         }
@@ -219,7 +228,8 @@ mod tests {
 
     fn ask(session: &mut Session<CountingRunner>, input: PromptInput) -> RequestId {
         let params = SamplingParams { max_tokens: 3, ..Default::default() };
-        session.ask(Ask { input, params, parse_special: false, route: "run" })
+        let received = session.clock().now();
+        session.ask(Ask { input, params, parse_special: false, route: "run", received })
     }
 
     fn check(inputs: Vec<PromptInput>, steps_left: Option<u32>, expected: &[(FinishReason, &[u32])]) {
@@ -267,5 +277,11 @@ mod tests {
             ],
         );
         check(vec![ids(&[1, 2])], Some(2), &[(FinishReason::Failed, &[2, 3])]);
+        // Three prompts on two slots: the one that waits ends too.
+        check(
+            vec![ids(&[1, 2]), ids(&[3, 4]), ids(&[5, 6])],
+            Some(1),
+            &[(FinishReason::Failed, &[2]), (FinishReason::Failed, &[2]), (FinishReason::Failed, &[])],
+        );
     }
 }

@@ -64,9 +64,9 @@ pub fn load<S: WeightSource>(checkpoint: &Checkpoint<S>, setup: Setup) -> GpuRun
     let device = open(DeviceOptions { default_limits: setup.default_limits });
     let choice = setup.choice.unwrap_or_else(|| KernelChoice::for_adapter(device.facts()));
     let mut silent = |_| ();
+    let handle = device.handle().clone();
     let loaded = GpuRunner::load(device, checkpoint, setup.limits, choice, &mut silent);
-    let mut runner = pollster::block_on(loaded).expect("the model loads");
-    let handle = runner.device().handle().clone();
+    let mut runner = drive(&handle, loaded).expect("the model loads");
     drive(&handle, runner.warm_up()).expect("the kernels run");
     runner
 }

@@ -1,6 +1,7 @@
 //! One test binary for the whole suite: it links once. Each module states one kind of claim.
 
 mod cli;
+mod device;
 mod engine;
 mod golden;
 mod kernels;

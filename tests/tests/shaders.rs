@@ -271,6 +271,6 @@ fn every_pipeline_fits_its_explicit_layout() {
         let i = usize::from(!program.subgroups);
         let made = pollster::block_on(caches[i].get(&devices[i], program.clone()));
         assert_eq!(made.err(), None, "{}", program.name);
-        assert_eq!(devices[i].failure(), None, "{}", program.name);
+        assert_eq!(devices[i].take_failure(), None, "{}", program.name);
     }
 }

@@ -41,7 +41,6 @@ pub struct KernelChoice {
 impl KernelChoice {
     /// The choice for an adapter.
     pub fn for_adapter(facts: &AdapterFacts) -> Self {
-        // Browsers do not tell what kind of GPU they have, only whether it is a CPU.
         if !facts.is_cpu {
             return Self {
                 matmul: MatmulFamily::Split,
@@ -57,6 +56,20 @@ impl KernelChoice {
             subgroups: facts.subgroups && facts.subgroup_min_size >= 8,
             sample_on: SampleOn::Cpu,
         }
+    }
+}
+
+/// The facts behind [`KernelChoice::for_adapter`], in words.
+pub fn why(facts: &AdapterFacts) -> String {
+    let lanes = format!("subgroups of {} to {}", facts.subgroup_min_size, facts.subgroup_max_size);
+    if !facts.is_cpu {
+        return "a GPU: buffers are fast, dispatches are cheap, reading logits back is not".into();
+    }
+    let kind = "the driver computes on the CPU";
+    match (facts.subgroups, facts.subgroup_min_size >= 8) {
+        (true, true) => format!("{kind}; {lanes}"),
+        (true, false) => format!("{kind}; {lanes}, where 8 or more are needed"),
+        (false, _) => format!("{kind}; no subgroups"),
     }
 }
 

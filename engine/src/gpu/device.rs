@@ -2,7 +2,7 @@
 //!
 //! Never polls: the host drives the device. Invariant: no wgpu error reaches wgpu's default handler, which would panic.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::DeviceError;
 use crate::error::RunnerError;
@@ -18,10 +18,9 @@ pub struct AdapterFacts {
     pub driver: String,
     /// vulkan, metal, dx12, browser_webgpu or noop.
     pub backend: String,
-    /// A driver that computes on the CPU: it wants other kernels.
+    /// A driver that computes on the CPU: it wants other kernels. Everything else counts as a GPU, since browsers do not tell
+    /// what kind they have.
     pub is_cpu: bool,
-    /// Integrated or discrete.
-    pub is_gpu: bool,
     /// Subgroup operations.
     pub subgroups: bool,
     /// Smallest subgroup.
@@ -57,12 +56,6 @@ impl AdapterFacts {
             driver: format!("{} {}", info.driver, info.driver_info).trim().to_string(),
             backend: info.backend.to_string(),
             is_cpu: info.device_type == wgpu::DeviceType::Cpu,
-            is_gpu: matches!(
-                info.device_type,
-                wgpu::DeviceType::IntegratedGpu
-                    | wgpu::DeviceType::DiscreteGpu
-                    | wgpu::DeviceType::VirtualGpu
-            ),
             subgroups: features.contains(wgpu::Features::SUBGROUP),
             subgroup_min_size: info.subgroup_min_size,
             subgroup_max_size: info.subgroup_max_size,
@@ -84,13 +77,31 @@ pub struct DeviceOptions {
     pub default_limits: bool,
 }
 
+/// Limits below a device's own; see [`Device::capped`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitCaps {
+    /// Bytes of a storage binding.
+    pub max_binding_bytes: u64,
+    /// Bytes of a buffer.
+    pub max_buffer_bytes: u64,
+    /// Texels of a texture's side.
+    pub max_texture_side: u32,
+}
+
+impl Default for LimitCaps {
+    fn default() -> Self {
+        Self { max_binding_bytes: u64::MAX, max_buffer_bytes: u64::MAX, max_texture_side: u32::MAX }
+    }
+}
+
 /// An open device with the facts that hold for it (not for its adapter: `--default-limits` asks for less).
 pub struct Device {
     pub(crate) wgpu: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     facts: AdapterFacts,
+    doubted: bool,
     lost: Arc<OnceLock<String>>,
-    fault: Arc<OnceLock<String>>,
+    fault: Arc<Mutex<Option<RunnerError>>>,
 }
 
 impl Device {
@@ -120,17 +131,25 @@ impl Device {
             .await
             .map_err(|e| DeviceError::NoDevice { adapter: info.name.clone(), reason: e.to_string() })?;
         let lost = Arc::new(OnceLock::new());
-        let fault = Arc::new(OnceLock::new());
+        let fault = Arc::new(Mutex::new(None));
         let (on_lost, on_fault) = (lost.clone(), fault.clone());
         device.set_device_lost_callback(move |reason, message| {
             // The first word counts; a second loss of a lost device says nothing new.
             let _ = on_lost.set(format!("{reason:?}: {message}"));
         });
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            let _ = on_fault.set(error.to_string());
+            let failure = match &error {
+                wgpu::Error::OutOfMemory { .. } => RunnerError::OutOfMemory(error.to_string()),
+                _ => RunnerError::Internal(error.to_string()),
+            };
+            // The first one is the cause, the others are its consequences.
+            if let Ok(mut fault) = on_fault.lock() {
+                fault.get_or_insert(failure);
+            }
         }));
         let facts = AdapterFacts::new(index, &info, features, &limits);
-        Ok(Self { wgpu: device, queue, facts, lost, fault })
+        let doubted = !facts.is_cpu;
+        Ok(Self { wgpu: device, queue, facts, doubted, lost, fault })
     }
 
     /// What this device is and can do.
@@ -143,12 +162,39 @@ impl Device {
         &self.wgpu
     }
 
-    /// The device's failure so far, if any.
-    pub fn failure(&self) -> Option<RunnerError> {
+    /// Whether the device is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// What failed since this was last asked, if anything. A lost device stays lost; anything else is told once, to the
+    /// step that comes upon it, and the next step starts afresh: one refused call must not condemn all that follow.
+    pub fn take_failure(&self) -> Option<RunnerError> {
         if let Some(reason) = self.lost.get() {
             return Some(RunnerError::DeviceLost(reason.clone()));
         }
-        self.fault.get().map(|reason| RunnerError::Internal(reason.clone()))
+        self.fault.lock().ok().and_then(|mut fault| fault.take())
+    }
+
+    /// The device with its kernels tested at every load, as a GPU's are from the start. Elsewhere compiling the test's
+    /// pipelines would take longer than the load; there it is the host's to ask for it, and the doctor's to do it.
+    pub fn doubted(mut self) -> Self {
+        self.doubted = true;
+        self
+    }
+
+    /// Whether kernels are tested at load.
+    pub fn is_doubted(&self) -> bool {
+        self.doubted
+    }
+
+    /// The device with smaller limits than its own. Weights then come in more pieces: for tests, and for drivers whose
+    /// word is not to be trusted.
+    pub fn capped(mut self, caps: LimitCaps) -> Self {
+        self.facts.max_binding_bytes = self.facts.max_binding_bytes.min(caps.max_binding_bytes);
+        self.facts.max_buffer_bytes = self.facts.max_buffer_bytes.min(caps.max_buffer_bytes);
+        self.facts.max_texture_side = self.facts.max_texture_side.min(caps.max_texture_side);
+        self
     }
 
     /// Runs `make` and turns what the driver says of it into an error: validation and memory.

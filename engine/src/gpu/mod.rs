@@ -9,10 +9,14 @@ mod pass;
 mod pipelines;
 mod probe;
 mod readback;
+mod selftest;
+mod tiles;
 
-pub use choice::{KernelChoice, MatmulFamily, SampleOn};
-pub use device::{AdapterFacts, Device, DeviceOptions};
+pub use choice::{KernelChoice, MatmulFamily, SampleOn, why};
+pub use device::{AdapterFacts, Device, DeviceOptions, LimitCaps};
 pub use memory::{Binding, Buffer, Resource, WeightTexture};
 pub use pass::{Dispatch, Extent, TIMESTAMP_BYTES, Tile, Timestamps, Wanted, run};
 pub use pipelines::{Kernel, KernelCache};
 pub use probe::{Probe, ProbeError};
+pub use selftest::{Case, Checked, MAX_NMSE, Shapes, cases, measure, refuse_wrong, self_test};
+pub use tiles::{MatmulShape, MatmulTile};

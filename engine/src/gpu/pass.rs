@@ -153,10 +153,12 @@ pub async fn run(
         end += bytes;
     }
     device.queue.submit([encoder.finish()]);
-    let mut bytes = readback.read(end).await?;
-    if let Some(failure) = device.failure() {
+    let read = readback.read(device, end).await;
+    // Why the device failed says more than that its buffer could not be read.
+    if let Some(failure) = device.take_failure() {
         return Err(failure);
     }
+    let mut bytes = read?;
     let data = bytes.split_off(TIMESTAMP_BYTES as usize);
     Ok((data, timestamps.and_then(|t| t.elapsed_ns(&bytes))))
 }

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use firstlight_shaders::weights::GROUP_COLUMNS;
-use firstlight_shaders::{BindingKind, Program};
+use firstlight_shaders::{BindingKind, ComposeError, Program};
 
 use super::memory::Resource;
 use super::{Device, Kernel, KernelCache};
@@ -21,6 +21,9 @@ pub enum ProbeError {
     /// Execution.
     #[error(transparent)]
     Runner(#[from] RunnerError),
+    /// Our bug: a kernel's text could not be put together.
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
 }
 
 /// A kernel bound to its data.
@@ -84,11 +87,12 @@ impl Probe {
         device.queue.submit([encoder.finish()]);
         let mut contents = Vec::new();
         for (staging, bytes) in staged {
-            contents.push(staging.read(bytes).await?);
+            contents.push(staging.read(device, bytes).await);
         }
-        match device.failure() {
+        // Why the device failed says more than that its buffer could not be read.
+        match device.take_failure() {
             Some(failure) => Err(failure.into()),
-            None => Ok(contents),
+            None => Ok(contents.into_iter().collect::<Result<_, _>>()?),
         }
     }
 }

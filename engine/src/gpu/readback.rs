@@ -2,14 +2,19 @@
 //!
 //! Never polls: the host drives the device while the future waits. Invariant: a buffer that was mapped is unmapped again.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
 use futures_channel::oneshot;
 
+use super::Device;
 use super::memory::Buffer;
 use crate::error::RunnerError;
 
 impl Buffer {
     /// Maps the first `bytes` of a read-back buffer and copies them out.
-    pub(crate) async fn read(&self, bytes: u64) -> Result<Vec<u8>, RunnerError> {
+    pub(crate) async fn read(&self, device: &Device, bytes: u64) -> Result<Vec<u8>, RunnerError> {
         let slice = self.wgpu.slice(..bytes);
         let _unmap = Unmap(&self.wgpu);
         let (sender, mapped) = oneshot::channel();
@@ -17,8 +22,15 @@ impl Buffer {
             // Nobody listens any more where the step was dropped at its await.
             let _ = sender.send(result);
         });
-        // A sender that is dropped unused is a device that went away without a word.
-        if !matches!(mapped.await, Ok(Ok(()))) {
+        // A driver that loses its device may forget its callbacks: whoever waits looks for the loss as well. A sender that is
+        // dropped unused is a device that went away without a word.
+        let mut mapped = pin!(mapped);
+        let result = poll_fn(|context| match mapped.as_mut().poll(context) {
+            Poll::Pending if device.is_lost() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => Poll::Ready(result.ok()),
+        });
+        if !matches!(result.await, Some(Ok(()))) {
             return Err(RunnerError::DeviceLost("the read-back buffer could not be mapped".into()));
         }
         slice

@@ -26,9 +26,10 @@ pub use llama::{Llama, PassLimits};
 pub use matrix::MatrixLoader;
 pub use plan::{Planner, RowBuffer};
 
-use crate::error::RunnerError;
-use crate::error::{DeviceError, LoadError};
 use firstlight_shaders::ComposeError;
+
+use crate::error::{DeviceError, LoadError, RunnerError};
+use crate::gpu::ProbeError;
 
 /// How far loading has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,4 +55,14 @@ pub enum LoadFailure {
     /// Our bug: a kernel's text could not be put together.
     #[error(transparent)]
     Compose(#[from] ComposeError),
+}
+
+impl From<ProbeError> for LoadFailure {
+    fn from(error: ProbeError) -> Self {
+        match error {
+            ProbeError::Device(error) => error.into(),
+            ProbeError::Runner(error) => error.into(),
+            ProbeError::Compose(error) => error.into(),
+        }
+    }
 }

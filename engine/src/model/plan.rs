@@ -3,11 +3,13 @@
 //! Never runs in a step. Invariant: what it takes from the device is taken here and held by the bind groups.
 
 use firstlight_shaders::matmul::{Params as MatmulParams, Store};
-use firstlight_shaders::{ComposeError, Program, matmul_lanes, matmul_tiled, matvec_split, rms_norm};
+use firstlight_shaders::{Program, rms_norm};
 
 use super::LoadFailure;
 use super::matrix::Matrix;
-use crate::gpu::{Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulFamily, Tile};
+use crate::gpu::{
+    Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulShape, MatmulTile, Tile,
+};
 
 /// A buffer of rows.
 pub struct RowBuffer {
@@ -27,70 +29,13 @@ pub struct Planner<'a> {
     kernels: &'a mut KernelCache,
     choice: KernelChoice,
     dispatches: Vec<Dispatch>,
-}
-
-/// One shape of the matrix kernel: from `min_rows` rows on, `tile_rows` a workgroup.
-#[derive(Clone, Copy)]
-enum MatmulTile {
-    Lanes { min_rows: u32, tile_rows: u32 },
-    Split { min_rows: u32, tile_rows: u32 },
-    Tiled { min_rows: u32, tile_rows: u32 },
-}
-
-/// Each tile is a pipeline to compile, and on CPU drivers compilation dominates short runs: two.
-const LANE_TILES: [MatmulTile; 2] =
-    [MatmulTile::Lanes { min_rows: 1, tile_rows: 1 }, MatmulTile::Lanes { min_rows: 2, tile_rows: 4 }];
-
-/// On GPUs few rows are bound by the weights' bytes, and many by arithmetic.
-const SPLIT_TILES: [MatmulTile; 5] = [
-    MatmulTile::Split { min_rows: 1, tile_rows: 1 },
-    MatmulTile::Split { min_rows: 2, tile_rows: 4 },
-    MatmulTile::Split { min_rows: 5, tile_rows: 8 },
-    MatmulTile::Tiled { min_rows: 17, tile_rows: 32 },
-    MatmulTile::Tiled { min_rows: 65, tile_rows: 64 },
-];
-
-impl MatmulTile {
-    fn rows(self) -> (u32, u32) {
-        match self {
-            Self::Lanes { min_rows, tile_rows }
-            | Self::Split { min_rows, tile_rows }
-            | Self::Tiled { min_rows, tile_rows } => (min_rows, tile_rows),
-        }
-    }
-
-    /// The kernel for `matrix` and its grid's width over `groups` groups.
-    fn program(
-        self,
-        matrix: &Matrix,
-        store: Store,
-        choice: KernelChoice,
-        groups: u32,
-    ) -> Result<(Program, u32), ComposeError> {
-        let (format, bias, units) = (matrix.format, matrix.has_bias, matrix.units());
-        let (program, grid) = match self {
-            Self::Lanes { tile_rows, .. } => {
-                let (home, subgroups) = (choice.home, choice.subgroups);
-                let v = matmul_lanes::Variant { format, home, store, bias, units, tile_rows, subgroups };
-                (v.program()?, v.workgroups(1, groups))
-            }
-            Self::Split { tile_rows, .. } => {
-                let v = matvec_split::Variant { format, store, bias, units, tile_rows };
-                (v.program()?, v.workgroups(1, groups))
-            }
-            Self::Tiled { tile_rows, .. } => {
-                let v = matmul_tiled::Variant { format, store, bias, units, tile_rows };
-                (v.program()?, v.workgroups(1, groups))
-            }
-        };
-        Ok((program, grid[0]))
-    }
+    products: Vec<MatmulShape>,
 }
 
 impl<'a> Planner<'a> {
     /// An empty pass.
     pub fn new(device: &'a Device, kernels: &'a mut KernelCache, choice: KernelChoice) -> Self {
-        Self { device, kernels, choice, dispatches: Vec::new() }
+        Self { device, kernels, choice, dispatches: Vec::new(), products: Vec::new() }
     }
 
     /// The device.
@@ -108,6 +53,11 @@ impl<'a> Planner<'a> {
         std::mem::take(&mut self.dispatches)
     }
 
+    /// The products that the pass computes, each once: what the self-test is to look at.
+    pub fn products(&self) -> &[MatmulShape] {
+        &self.products
+    }
+
     /// Rows a buffer needs so that the largest tile never writes beyond it.
     pub fn row_capacity(&self, rows: u32) -> u32 {
         let tile = self.tiles().iter().map(|tile| tile.rows()).filter(|&(min_rows, _)| min_rows <= rows);
@@ -120,10 +70,7 @@ impl<'a> Planner<'a> {
     }
 
     fn tiles(&self) -> &'static [MatmulTile] {
-        match self.choice.matmul {
-            MatmulFamily::Lanes => &LANE_TILES,
-            MatmulFamily::Split => &SPLIT_TILES,
-        }
+        self.choice.matmul_tiles()
     }
 
     /// Takes a buffer of `rows` rows of `width` floats.
@@ -192,6 +139,11 @@ impl<'a> Planner<'a> {
         y: &RowBuffer,
         y_column: u32,
     ) -> Result<(), LoadFailure> {
+        let product =
+            MatmulShape { format: matrix.format, store, bias: matrix.has_bias, units: matrix.units() };
+        if !self.products.contains(&product) {
+            self.products.push(product);
+        }
         for shard in &matrix.shards {
             // The fused activation writes one column for two.
             let first = if store == Store::Silu { shard.first_column / 2 } else { shard.first_column };
@@ -204,9 +156,9 @@ impl<'a> Planner<'a> {
             let mut tiles = Vec::new();
             for tile in self.tiles() {
                 let (min_rows, tile_rows) = tile.rows();
-                let (program, grid_x) = tile.program(matrix, store, self.choice, shard.groups)?;
+                let (program, grid) = tile.program(product, self.choice, 1, shard.groups)?;
                 let kernel = self.kernels.get(self.device, program).await?;
-                tiles.push(Tile { min_rows, tile_rows, grid_x, kernel });
+                tiles.push(Tile { min_rows, tile_rows, grid_x: grid[0], kernel });
             }
             let uniform = self.device.uniform("matmul", bytemuck::bytes_of(&params)).await?;
             let bias = if matrix.has_bias {

@@ -3,13 +3,16 @@
 //! Never decides what runs; takes no GPU memory in a step. Invariant: what a step writes fits the buffers taken at load,
 //! because the batch keeps the limits they were taken for.
 
-use firstlight_shaders::sample;
+use firstlight_shaders::{WeightFormat, sample};
 
 use super::{ModelRunner, RunnerError, RunnerOutput};
 use crate::error::LoadError;
-use crate::gpu::{self, Buffer, Device, KernelCache, KernelChoice, TIMESTAMP_BYTES, Timestamps, Wanted};
+use crate::gpu::{
+    self, Buffer, Device, KernelCache, KernelChoice, MatmulShape, Shapes, TIMESTAMP_BYTES, Timestamps, Wanted,
+};
 use crate::model::{
-    Checkpoint, Llama, LoadFailure, LoadProgress, MatrixLoader, PassLimits, Planner, WeightSource, llama,
+    Checkpoint, Llama, LoadFailure, LoadProgress, MatrixLoader, PassLimits, Planner, TensorRole,
+    WeightSource, llama,
 };
 use crate::request::SampledToken;
 use crate::sampling;
@@ -30,7 +33,12 @@ pub struct GpuRunner {
 }
 
 impl GpuRunner {
-    /// Loads `checkpoint` onto `device` and compiles every kernel; [`GpuRunner::warm_up`] then runs each once.
+    /// Loads `checkpoint` onto `device` and compiles every kernel; [`GpuRunner::warm_up`] then runs each once. Where the
+    /// device [is doubted](Device::is_doubted), the kernels are held against their twins on the CPU.
+    ///
+    /// # Errors
+    /// What is wrong with the model; [`DeviceError::OutOfMemory`](crate::error::DeviceError::OutOfMemory) with what and how
+    /// much; [`DeviceError::SelfTest`](crate::error::DeviceError::SelfTest) with the kernel that gives wrong numbers.
     pub async fn load<S: WeightSource>(
         device: Device,
         checkpoint: &Checkpoint<S>,
@@ -51,12 +59,17 @@ impl GpuRunner {
         };
         let warm_up_rows = planner.warm_up_rows();
         let model = llama::load(&mut loader, &mut planner, limits).await?;
+        let products = planner.products().to_vec();
         let logits_bytes = u64::from(limits.max_num_seqs) * u64::from(model.logits_pitch) * 4;
         let readback = device
             .readback("read-back", TIMESTAMP_BYTES + u64::from(limits.max_num_seqs) * 4 + logits_bytes)
             .await?;
         let timestamps = Timestamps::new(&device);
         let num_kernels = kernels.kernels().count();
+        if device.is_doubted() {
+            let shapes = shapes(checkpoint, limits, products);
+            gpu::self_test(&device, &mut kernels, choice, &shapes).await?;
+        }
         Ok(Self {
             device,
             model,
@@ -92,6 +105,11 @@ impl GpuRunner {
     /// The device, for the host that polls it.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Gives the device back and frees everything of the model: another one can be loaded onto it.
+    pub fn into_device(self) -> Device {
+        self.device
     }
 
     /// The kernels in use.
@@ -214,6 +232,25 @@ impl ModelRunner for GpuRunner {
             }
         }
         Ok(RunnerOutput { tokens, gpu_ns })
+    }
+}
+
+/// What the self-test has to know of a model.
+fn shapes<S: WeightSource>(
+    checkpoint: &Checkpoint<S>,
+    limits: PassLimits,
+    products: Vec<MatmulShape>,
+) -> Shapes {
+    let config = checkpoint.config();
+    let embedding = checkpoint.tensor(TensorRole::Embedding);
+    Shapes {
+        embeddings: embedding.map(|info| WeightFormat::from(info.dtype)).into_iter().collect(),
+        hidden_size: config.hidden_size,
+        num_heads: config.num_heads,
+        num_kv_heads: config.num_kv_heads,
+        head_dim: config.head_dim,
+        block_size: limits.block_size,
+        products,
     }
 }
 

@@ -1,0 +1,235 @@
+//! The kernels of a choice against their twins on the CPU, on small made-up data: an adapter that computes wrongly is refused
+//! by the name of the kernel, before it prints garbage.
+//!
+//! Never touches a model's buffers. Invariant: the data are the same on every machine, so that a refusal can be repeated.
+
+mod matrix;
+mod rows;
+
+use firstlight_shaders::matmul::Store;
+use firstlight_shaders::{ComposeError, Program, WeightFormat};
+
+use super::{AdapterFacts, Device, KernelCache, KernelChoice, MatmulShape, Probe, ProbeError, SampleOn};
+use crate::error::DeviceError;
+
+/// The largest normalised mean squared error of a kernel that counts as right: f32 sums in another order and exponentials of
+/// the accuracy that WGSL demands stay a thousand times below it, one wrong number in a thousand lies far above.
+pub const MAX_NMSE: f64 = 1e-8;
+
+/// The sizes that tell a model's pipelines from another's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shapes {
+    /// Width of the residual stream, a multiple of 8.
+    pub hidden_size: u32,
+    /// Query heads.
+    pub num_heads: u32,
+    /// Key and value heads; divides `num_heads`.
+    pub num_kv_heads: u32,
+    /// Dimensions of a head, a multiple of 8.
+    pub head_dim: u32,
+    /// Slots of a KV block.
+    pub block_size: u32,
+    /// How embeddings are stored.
+    pub embeddings: Vec<WeightFormat>,
+    /// The products.
+    pub products: Vec<MatmulShape>,
+}
+
+impl Shapes {
+    /// The default model's sizes, with weights in `formats`: every product in the first of them, one in each of the others.
+    pub fn of_default_model(formats: &[WeightFormat]) -> Self {
+        let (hidden, inner) = (576u32.div_ceil(64), 1536u32.div_ceil(64));
+        let product = |format, store, units| MatmulShape { format, store, bias: false, units };
+        let mut products: Vec<_> = formats.iter().map(|&f| product(f, Store::Set, hidden)).collect();
+        if let Some(&first) = formats.first() {
+            products.push(product(first, Store::Add, hidden));
+            products.push(product(first, Store::Silu, hidden));
+            products.push(product(first, Store::Add, inner));
+        }
+        Self {
+            hidden_size: 576,
+            num_heads: 9,
+            num_kv_heads: 3,
+            head_dim: 64,
+            block_size: 16,
+            embeddings: formats.to_vec(),
+            products,
+        }
+    }
+}
+
+/// What a word of an output should be afterwards.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    /// About this number.
+    Number(f64),
+    /// Exactly this one.
+    Token(u32),
+    /// What it was before.
+    Kept,
+    /// The kernel may leave anything here.
+    Any,
+}
+
+/// What outputs hold beforehand: a NaN that no arithmetic makes.
+const POISON: f32 = f32::from_bits(0xffbd_5bad);
+
+/// One kernel with its data and what should come of them.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The kernel. Tests change its text to see the change found.
+    pub program: Program,
+    contents: Vec<Vec<u8>>,
+    grid: [u32; 3],
+    /// For each written binding in order: its place among the bindings, and its words.
+    wanted: Vec<(usize, Vec<Word>)>,
+}
+
+impl Case {
+    /// The normalised mean squared error of what the kernel wrote; infinite where a number is none, or where something is
+    /// written that should have been kept.
+    fn error(&self, written: &[Vec<u8>]) -> f64 {
+        let (mut error, mut power) = (0.0, 0.0);
+        for ((binding, words), bytes) in self.wanted.iter().zip(written) {
+            let read = |bytes: &[u8]| -> Vec<u32> { bytemuck::pod_collect_to_vec(bytes) };
+            for ((word, got), before) in words.iter().zip(read(bytes)).zip(read(&self.contents[*binding])) {
+                let right = match *word {
+                    Word::Number(wanted) => {
+                        let got = f64::from(f32::from_bits(got));
+                        error += (got - wanted).powi(2);
+                        power += wanted * wanted;
+                        got.is_finite()
+                    }
+                    Word::Token(token) => got == token,
+                    Word::Kept => got == before,
+                    Word::Any => true,
+                };
+                if !right {
+                    return f64::INFINITY;
+                }
+            }
+        }
+        error / power.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// A kernel that was run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// The kernel's name and choices.
+    pub kernel: String,
+    /// Normalised mean squared error against its twin; infinite where it wrote no number, a wrong token, or outside its place.
+    pub nmse: f64,
+}
+
+impl Checked {
+    /// Whether the kernel computes what it should.
+    pub fn ok(&self) -> bool {
+        self.nmse <= MAX_NMSE
+    }
+}
+
+/// Every kernel that `choice` means for a model of these shapes, with its data.
+///
+/// # Errors
+/// Our bug: a text could not be put together.
+pub fn cases(choice: KernelChoice, shapes: &Shapes) -> Result<Vec<Case>, ComposeError> {
+    let mut cases = Vec::new();
+    for &product in &shapes.products {
+        for &tile in choice.matmul_tiles() {
+            cases.push(matrix::product(tile, product, choice)?);
+        }
+    }
+    for &format in &shapes.embeddings {
+        cases.push(matrix::embedding(format, choice)?);
+    }
+    for gather in [false, true] {
+        cases.push(rows::norm(shapes, gather, choice)?);
+    }
+    cases.push(rows::rope(shapes)?);
+    cases.push(rows::attention(shapes, choice)?);
+    cases.push(rows::silu()?);
+    if choice.sample_on == SampleOn::Gpu {
+        cases.push(rows::sampling()?);
+    }
+    Ok(cases)
+}
+
+/// Runs `cases` one after another.
+///
+/// # Errors
+/// A kernel that does not compile, memory, a lost device; wrong numbers are no error here.
+pub async fn measure(
+    device: &Device,
+    kernels: &mut KernelCache,
+    cases: &[Case],
+) -> Result<Vec<Checked>, ProbeError> {
+    let mut checked = Vec::with_capacity(cases.len());
+    for case in cases {
+        let contents: Vec<&[u8]> = case.contents.iter().map(Vec::as_slice).collect();
+        let probe = Probe::new(device, kernels, case.program.clone(), &contents).await?;
+        let written = probe.run(device, case.grid, 1).await?;
+        checked.push(Checked { kernel: case.program.name.clone(), nmse: case.error(&written) });
+    }
+    Ok(checked)
+}
+
+/// Refuses an adapter on which one of `checked` is wrong.
+///
+/// # Errors
+/// [`DeviceError::SelfTest`] with the first wrong kernel's name.
+pub fn refuse_wrong(facts: &AdapterFacts, checked: &[Checked]) -> Result<(), DeviceError> {
+    match checked.iter().find(|one| !one.ok()) {
+        None => Ok(()),
+        Some(wrong) => Err(DeviceError::SelfTest {
+            kernel: wrong.kernel.clone(),
+            adapter: facts.name.clone(),
+            nmse: wrong.nmse,
+        }),
+    }
+}
+
+/// Runs every kernel that `choice` means for a model of these shapes, and refuses the adapter if one is wrong.
+///
+/// # Errors
+/// [`DeviceError::SelfTest`] with the kernel's name; else as [`measure`].
+pub async fn self_test(
+    device: &Device,
+    kernels: &mut KernelCache,
+    choice: KernelChoice,
+    shapes: &Shapes,
+) -> Result<Vec<Checked>, ProbeError> {
+    let checked = measure(device, kernels, &cases(choice, shapes)?).await?;
+    refuse_wrong(device.facts(), &checked)?;
+    Ok(checked)
+}
+
+/// SplitMix64: the same numbers everywhere.
+struct Numbers(u64);
+
+impl Numbers {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Between -1 and 1.
+    fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / 8_388_608.0 - 1.0
+    }
+
+    fn floats(&mut self, count: u32) -> Vec<f32> {
+        (0..count).map(|_| self.float()).collect()
+    }
+}
+
+/// The bytes of plain numbers.
+fn bytes_of<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
+    bytemuck::cast_slice(values).to_vec()
+}
+
+fn numbers(values: Vec<f64>) -> Vec<Word> {
+    values.into_iter().map(Word::Number).collect()
+}

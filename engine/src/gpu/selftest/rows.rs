@@ -1,0 +1,248 @@
+//! Made-up activations for the kernels between the matrices: norm, rope, attention, activation, sampling.
+//!
+//! Invariant: sizes that a pipeline is specialised by are the model's own; all others are small.
+
+use firstlight_shaders::sample::{self, Choice};
+use firstlight_shaders::{ComposeError, paged_attention, rms_norm, rope_kv_write, silu_mul};
+
+use super::{Case, Numbers, POISON, Shapes, Word, bytes_of, numbers};
+use crate::gpu::KernelChoice;
+
+/// The norm of three rows, or of two that are gathered from them.
+pub fn norm(shapes: &Shapes, gather: bool, choice: KernelChoice) -> Result<Case, ComposeError> {
+    let mut random = Numbers(11);
+    let width = shapes.hidden_size;
+    let x = random.floats(3 * width);
+    let gamma = random.floats(width);
+    let params = rms_norm::Params { x_pitch: width / 4, y_pitch: width / 4, eps: 1e-5 };
+    let normed = rms_norm::cpu(&x, &gamma, params.eps);
+    let sources: &[u32] = if gather { &[2, 0] } else { &[0, 1, 2] };
+    let row = |&source: &u32| normed[(source * width) as usize..][..width as usize].to_vec();
+    let words = numbers(sources.iter().flat_map(row).collect());
+    let contents = vec![
+        bytes_of(&[params]),
+        bytes_of(&x),
+        bytes_of(&gamma),
+        bytes_of(sources),
+        bytes_of(&vec![POISON; words.len()]),
+    ];
+    let program = rms_norm::program(width / 4, gather, choice.subgroups)?;
+    let grid = rms_norm::workgroups(sources.len() as u32);
+    Ok(Case { program, contents, grid, wanted: vec![(4, words)] })
+}
+
+/// Two heads' worth of cache: enough for a wrong stride to show.
+const KV_HEADS: u32 = 2;
+
+/// Three rows turned and written into two blocks of a cache.
+pub fn rope(shapes: &Shapes) -> Result<Case, ComposeError> {
+    let mut random = Numbers(13);
+    let (head_dim, block_size) = (shapes.head_dim, shapes.block_size);
+    let num_heads = KV_HEADS * (shapes.num_heads / shapes.num_kv_heads);
+    let width = (num_heads + 2 * KV_HEADS) * head_dim;
+    let places = [[0, 0, 3, 0], [0, 1, block_size + 1, 0], [0, 5, 0, 0u32]];
+    let qkv = random.floats(3 * width);
+    let half = head_dim / 2;
+    let frequencies: Vec<f64> =
+        (0..half).map(|i| 10_000f64.powf(-f64::from(2 * i) / f64::from(head_dim))).collect();
+    let turns = |position: u32| frequencies.iter().map(move |f| f * f64::from(position));
+    let angles: Vec<f32> = (0..6)
+        .flat_map(|p| turns(p).map(f64::cos).chain(turns(p).map(f64::sin)))
+        .map(|angle| angle as f32)
+        .collect();
+    let cache = (2 * KV_HEADS * block_size * head_dim) as usize;
+    let (mut keys, mut values) = (vec![Word::Kept; cache], vec![Word::Kept; cache]);
+    let mut turned = vec![Word::Kept; qkv.len()];
+    for (row, [_, position, slot, _]) in (0..).zip(places) {
+        let head = |head: u32| {
+            let start = (row * width + head * head_dim) as usize;
+            (start, &qkv[start..start + head_dim as usize])
+        };
+        for h in 0..num_heads {
+            let (start, q) = head(h);
+            let q = rope_kv_write::cpu(q, position, &frequencies);
+            turned.splice(start..start + q.len(), numbers(q));
+        }
+        for h in 0..KV_HEADS {
+            let k = rope_kv_write::cpu(head(num_heads + h).1, position, &frequencies);
+            let v = head(num_heads + KV_HEADS + h).1;
+            for d in 0..head_dim {
+                let at = CacheSlot { head: h, block: slot / block_size, slot: slot % block_size };
+                keys[at.key(head_dim, block_size, d)] = Word::Number(k[d as usize]);
+                values[at.value(head_dim, block_size, d)] = Word::Number(f64::from(v[d as usize]));
+            }
+        }
+    }
+    let params = rope_kv_write::Params {
+        pitch: width / 4,
+        num_heads,
+        num_kv_heads: KV_HEADS,
+        head_vec4s: head_dim / 4,
+        block_size,
+    };
+    let contents = vec![
+        bytes_of(&[params]),
+        bytes_of(&places),
+        bytes_of(&angles),
+        bytes_of(&qkv),
+        bytes_of(&vec![POISON; cache]),
+        bytes_of(&vec![POISON; cache]),
+    ];
+    let grid = rope_kv_write::workgroups(&params, 3);
+    let wanted = vec![(3, turned), (4, keys), (5, values)];
+    Ok(Case { program: rope_kv_write::program()?, contents, grid, wanted })
+}
+
+/// A place in a paged cache of [`KV_HEADS`] heads.
+struct CacheSlot {
+    head: u32,
+    block: u32,
+    slot: u32,
+}
+
+impl CacheSlot {
+    /// Where dimension `d` of a key lies: `[block][kv head][head_dim / 4][block_size][4]`.
+    fn key(&self, head_dim: u32, block_size: u32, d: u32) -> usize {
+        let row = (self.block * KV_HEADS + self.head) * (head_dim / 4) + d / 4;
+        ((row * block_size + self.slot) * 4 + d % 4) as usize
+    }
+
+    /// Where dimension `d` of a value lies: `[block][kv head][block_size][head_dim]`.
+    fn value(&self, head_dim: u32, block_size: u32, d: u32) -> usize {
+        (((self.block * KV_HEADS + self.head) * block_size + self.slot) * head_dim + d) as usize
+    }
+}
+
+/// Three rows of two sequences, one of them longer than any kernel takes in one turn.
+pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeError> {
+    let mut random = Numbers(17);
+    let (head_dim, block_size) = (shapes.head_dim, shapes.block_size);
+    let head_group = shapes.num_heads / shapes.num_kv_heads;
+    let num_heads = KV_HEADS * head_group;
+    let width = num_heads * head_dim;
+    let table_pitch = 71u32.div_ceil(block_size);
+    let num_blocks = 2 * table_pitch;
+    // The first sequence's blocks run backwards from the end, the second one's from the start.
+    let tables: Vec<u32> = (0..table_pitch).map(|j| num_blocks - 1 - j).chain(0..table_pitch).collect();
+    let places = [[0, 70, 0, 0], [0, 9, 0, 1], [0, 0, 0, 1u32]];
+    let q = random.floats(3 * width);
+    let cache = num_blocks * KV_HEADS * block_size * head_dim;
+    let (keys, values) = (random.floats(cache), random.floats(cache));
+    let scale = 1.0 / f64::from(head_dim).sqrt();
+    let mut words = Vec::new();
+    for (row, [_, position, _, sequence]) in (0..).zip(places) {
+        for head in 0..num_heads {
+            let gather = |from: &[f32], at: fn(&CacheSlot, u32, u32, u32) -> usize| -> Vec<Vec<f32>> {
+                let place = |p: u32| CacheSlot {
+                    head: head / head_group,
+                    block: tables[(sequence * table_pitch + p / block_size) as usize],
+                    slot: p % block_size,
+                };
+                let vector =
+                    |p| (0..head_dim).map(|d| from[at(&place(p), head_dim, block_size, d)]).collect();
+                (0..=position).map(vector).collect()
+            };
+            let (k, v) = (gather(&keys, CacheSlot::key), gather(&values, CacheSlot::value));
+            let k: Vec<&[f32]> = k.iter().map(Vec::as_slice).collect();
+            let v: Vec<&[f32]> = v.iter().map(Vec::as_slice).collect();
+            let start = (row * width + head * head_dim) as usize;
+            words.extend(numbers(paged_attention::cpu(&q[start..start + head_dim as usize], &k, &v, scale)));
+        }
+    }
+    let params = paged_attention::Params {
+        q_pitch: width / 4,
+        y_pitch: width / 4,
+        num_kv_heads: KV_HEADS,
+        head_group,
+        block_size,
+        table_pitch,
+        scale: scale as f32,
+    };
+    let contents = vec![
+        bytes_of(&[params]),
+        bytes_of(&places),
+        bytes_of(&tables),
+        bytes_of(&q),
+        bytes_of(&keys),
+        bytes_of(&values),
+        bytes_of(&vec![POISON; words.len()]),
+    ];
+    let variant =
+        paged_attention::Variant { head_vec4s: head_dim / 4, head_group, subgroups: choice.subgroups };
+    let grid = variant.workgroups(num_heads, 3);
+    Ok(Case { program: variant.program()?, contents, grid, wanted: vec![(6, words)] })
+}
+
+/// Two rows of gate and up.
+pub fn silu() -> Result<Case, ComposeError> {
+    let mut random = Numbers(19);
+    let width = 72;
+    let (gates, ups) = (random.floats(2 * width), random.floats(2 * width));
+    let rows = gates.chunks(width as usize).zip(ups.chunks(width as usize));
+    let x: Vec<f32> = rows.flat_map(|(gate, up)| [gate, up].concat()).collect();
+    let params = silu_mul::Params {
+        x_pitch: width / 2,
+        up_vec4: width / 4,
+        y_pitch: width / 4,
+        width_vec4s: width / 4,
+    };
+    let words = numbers(silu_mul::cpu(&gates, &ups));
+    let contents = vec![bytes_of(&[params]), bytes_of(&x), bytes_of(&vec![POISON; words.len()])];
+    let grid = silu_mul::workgroups(&params, 2);
+    Ok(Case { program: silu_mul::program()?, contents, grid, wanted: vec![(2, words)] })
+}
+
+/// A token that small errors of exponentials and logarithms cannot change: `None` where the runner-up is close.
+fn clear_token(logits: &[f32], choice: &Choice) -> Option<u32> {
+    let token = sample::cpu(logits, choice);
+    let mut lowered = logits.to_vec();
+    lowered[token as usize] -= 0.01;
+    let near = [choice.top_p * 0.99, choice.top_p * 1.01].map(|top_p| {
+        // 1 and more is off, which is no neighbour of what is below it.
+        let top_p = if choice.top_p < 1.0 { top_p.min(0.999) } else { choice.top_p };
+        sample::cpu(logits, &Choice { top_p, ..*choice })
+    });
+    let clear = sample::cpu(&lowered, choice) == token && near == [token; 2];
+    clear.then_some(token)
+}
+
+/// Rows under every filter, greedy ones among them.
+pub fn sampling() -> Result<Case, ComposeError> {
+    const VOCAB: u32 = 300;
+    let mut random = Numbers(23);
+    let plain = Choice { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0x5eed, position: 0 };
+    let filters = [
+        Choice { temperature: 0.0, ..plain },
+        plain,
+        Choice { top_k: 20, ..plain },
+        Choice { top_p: 0.9, ..plain },
+        Choice { min_p: 0.05, temperature: 0.7, ..plain },
+        Choice { top_k: 50, top_p: 0.8, ..plain },
+    ];
+    let (mut logits, mut rows, mut words) = (Vec::new(), Vec::new(), Vec::new());
+    for (position, filter) in (0..).zip(filters.iter().cycle().take(48)) {
+        let choice = Choice { position, ..*filter };
+        let row: Vec<f32> = random.floats(VOCAB).into_iter().map(|x| 6.0 * x).collect();
+        if let Some(token) = clear_token(&row, &choice) {
+            logits.extend(row);
+            rows.push(sample::Row::from(&choice));
+            words.push(Word::Token(token));
+        }
+    }
+    let params = sample::Params { vocab: VOCAB, pitch: VOCAB };
+    let grid = sample::workgroups(rows.len() as u32);
+    let contents =
+        vec![bytes_of(&[params]), bytes_of(&logits), bytes_of(&rows), bytes_of(&vec![u32::MAX; rows.len()])];
+    Ok(Case { program: sample::program()?, contents, grid, wanted: vec![(3, words)] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_sampled_rows_are_clear() {
+        let case = sampling().expect("it composes");
+        assert!(case.wanted[0].1.len() >= 24, "{} rows", case.wanted[0].1.len());
+    }
+}

@@ -1,0 +1,110 @@
+//! The matrix kernels of a choice: which of them serves how many rows.
+//!
+//! Never binds or dispatches. Invariant: the tiles of a choice come in rising `min_rows`, the first with 1.
+
+use firstlight_shaders::matmul::Store;
+use firstlight_shaders::{ComposeError, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split};
+
+use super::{KernelChoice, MatmulFamily};
+
+/// A product that a model computes: what tells one matrix pipeline from another, but for the tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatmulShape {
+    /// How the weights are stored.
+    pub format: WeightFormat,
+    /// What becomes of the product.
+    pub store: Store,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Units of 64 along K.
+    pub units: u32,
+}
+
+/// One tile of the matrix kernel: from `min_rows` rows on, `tile_rows` a workgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatmulTile {
+    /// `matmul_lanes`.
+    Lanes {
+        /// The fewest rows it is used for.
+        min_rows: u32,
+        /// Rows a thread.
+        tile_rows: u32,
+    },
+    /// `matvec_split`.
+    Split {
+        /// The fewest rows it is used for.
+        min_rows: u32,
+        /// Rows a thread.
+        tile_rows: u32,
+    },
+    /// `matmul_tiled`.
+    Tiled {
+        /// The fewest rows it is used for.
+        min_rows: u32,
+        /// Rows a workgroup.
+        tile_rows: u32,
+    },
+}
+
+/// Each tile is a pipeline to compile, and on CPU drivers compilation dominates short runs: two.
+const LANE_TILES: [MatmulTile; 2] =
+    [MatmulTile::Lanes { min_rows: 1, tile_rows: 1 }, MatmulTile::Lanes { min_rows: 2, tile_rows: 4 }];
+
+/// On GPUs few rows are bound by the weights' bytes, and many by arithmetic.
+const SPLIT_TILES: [MatmulTile; 5] = [
+    MatmulTile::Split { min_rows: 1, tile_rows: 1 },
+    MatmulTile::Split { min_rows: 2, tile_rows: 4 },
+    MatmulTile::Split { min_rows: 5, tile_rows: 8 },
+    MatmulTile::Tiled { min_rows: 17, tile_rows: 32 },
+    MatmulTile::Tiled { min_rows: 65, tile_rows: 64 },
+];
+
+impl MatmulTile {
+    /// The fewest rows it is used for, and the rows that its grid covers a multiple of.
+    pub fn rows(self) -> (u32, u32) {
+        match self {
+            Self::Lanes { min_rows, tile_rows }
+            | Self::Split { min_rows, tile_rows }
+            | Self::Tiled { min_rows, tile_rows } => (min_rows, tile_rows),
+        }
+    }
+
+    /// The kernel for `shape`, and its grid for `rows` rows over `groups` groups of 32 columns.
+    ///
+    /// # Errors
+    /// Our bug: the text could not be put together.
+    pub fn program(
+        self,
+        shape: MatmulShape,
+        choice: KernelChoice,
+        rows: u32,
+        groups: u32,
+    ) -> Result<(Program, [u32; 3]), ComposeError> {
+        let MatmulShape { format, store, bias, units } = shape;
+        Ok(match self {
+            Self::Lanes { tile_rows, .. } => {
+                let (home, subgroups) = (choice.home, choice.subgroups);
+                let v = matmul_lanes::Variant { format, home, store, bias, units, tile_rows, subgroups };
+                (v.program()?, v.workgroups(rows, groups))
+            }
+            Self::Split { tile_rows, .. } => {
+                let v = matvec_split::Variant { format, store, bias, units, tile_rows };
+                (v.program()?, v.workgroups(rows, groups))
+            }
+            Self::Tiled { tile_rows, .. } => {
+                let v = matmul_tiled::Variant { format, store, bias, units, tile_rows };
+                (v.program()?, v.workgroups(rows, groups))
+            }
+        })
+    }
+}
+
+impl KernelChoice {
+    /// The tiles of this choice's matrix kernels.
+    pub fn matmul_tiles(self) -> &'static [MatmulTile] {
+        match self.matmul {
+            MatmulFamily::Lanes => &LANE_TILES,
+            MatmulFamily::Split => &SPLIT_TILES,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The self-test: it passes on this adapter with every choice of kernels, and finds every kernel that is made wrong. The
+//! doctor's own kernels against their twins.
+
+use firstlight_engine::gpu::{
+    DeviceOptions, KernelCache, KernelChoice, MatmulFamily, MatmulShape, Probe, SampleOn, Shapes, cases,
+    measure, refuse_wrong, self_test,
+};
+use firstlight_shaders::matmul::Store;
+use firstlight_shaders::{Home, WeightFormat, peak, stream};
+use firstlight_tests::gpu::{block_on, open};
+use firstlight_tests::reference::nmse;
+
+use super::SPLIT;
+
+const LANES: KernelChoice = KernelChoice {
+    matmul: MatmulFamily::Lanes,
+    home: Home::Texture,
+    subgroups: true,
+    sample_on: SampleOn::Cpu,
+};
+
+/// A small model's sizes: few turns of each loop.
+fn shapes(format: WeightFormat) -> Shapes {
+    let product = |store, bias| MatmulShape { format, store, bias, units: 2 };
+    Shapes {
+        hidden_size: 72,
+        num_heads: 6,
+        num_kv_heads: 2,
+        head_dim: 24,
+        block_size: 8,
+        embeddings: vec![format],
+        products: vec![product(Store::Set, true), product(Store::Add, false), product(Store::Silu, false)],
+    }
+}
+
+#[test]
+fn every_choice_passes_on_this_adapter() {
+    let device = open(DeviceOptions::default());
+    let mut cache = KernelCache::default();
+    for (choice, format, kernels) in [
+        (LANES, WeightFormat::Q4_1, 3 * 2 + 6),
+        (KernelChoice { home: Home::Buffer, subgroups: false, ..LANES }, WeightFormat::F16, 3 * 2 + 6),
+        (SPLIT, WeightFormat::Q8_0, 5 + 7),
+    ] {
+        let mut shapes = shapes(format);
+        if choice == SPLIT {
+            // Large tiles take this driver's compiler a while: one product.
+            shapes.products.truncate(1);
+        }
+        let checked = block_on(&device, self_test(&device, &mut cache, choice, &shapes));
+        let checked = checked.expect("every kernel is right");
+        assert_eq!(checked.len(), kernels, "{choice}");
+        let worst = checked.iter().max_by(|a, b| a.nmse.total_cmp(&b.nmse)).expect("some kernels");
+        assert!(worst.nmse < 1e-11, "{choice}: {worst:?}");
+    }
+}
+
+#[test]
+fn every_format_passes() {
+    let device = open(DeviceOptions::default());
+    let shapes = Shapes {
+        products: WeightFormat::ALL
+            .map(|format| MatmulShape { format, store: Store::Set, bias: false, units: 1 })
+            .to_vec(),
+        embeddings: WeightFormat::ALL.to_vec(),
+        ..shapes(WeightFormat::F32)
+    };
+    let mut cases = cases(LANES, &shapes).expect("the kernels compose");
+    cases.truncate(WeightFormat::ALL.len() * 3);
+    let checked = block_on(&device, measure(&device, &mut KernelCache::default(), &cases));
+    for one in checked.expect("the kernels run") {
+        assert!(one.nmse < 1e-12, "{one:?}");
+    }
+}
+
+/// Changes `from` into `to` in a kernel of this name and sees that it is found and named.
+fn check_found(choice: KernelChoice, name: &str, from: &str, to: &str) {
+    let device = open(DeviceOptions::default());
+    let all = cases(choice, &shapes(WeightFormat::Q4_1)).expect("the kernels compose");
+    let found = all.into_iter().find(|case| case.program.name.contains(name));
+    let mut some = [found.unwrap_or_else(|| panic!("no kernel is named {name}"))];
+    assert!(some[0].program.wgsl.contains(from), "{name} has no {from:?}");
+    some[0].program.wgsl = some[0].program.wgsl.replace(from, to);
+    let checked = block_on(&device, measure(&device, &mut KernelCache::default(), &some));
+    let checked = checked.expect("the kernels run");
+    for one in &checked {
+        assert!(!one.ok(), "{from:?} made {to:?} in {} goes unseen: NMSE {:e}", one.kernel, one.nmse);
+    }
+    let refused = refuse_wrong(device.facts(), &checked).expect_err("a wrong kernel").to_string();
+    assert!(refused.contains(&some[0].program.name) && refused.contains("refused"), "{refused}");
+}
+
+#[test]
+fn a_matrix_kernel_made_wrong_is_refused_by_name() {
+    let lanes =
+        |tile, from, to| check_found(LANES, &format!("matmul_lanes/q4_1/texture/k128/{tile}"), from, to);
+    lanes("1x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
+    // The high nibbles of a block.
+    lanes("4x4/set", "vec4<u32>(j & 4u)", "vec4<u32>(j & 2u)");
+    lanes("1x4/add", "y[i] = y[i] +", "y[i] =");
+    lanes("1x4/silu", "exp(-gate)", "exp(gate)");
+    // One that never writes.
+    lanes("1x4/set", "if (wanted < params.num_groups)", "if (wanted > params.num_groups)");
+    check_found(SPLIT, "matvec_split/q4_1/buffer/k128/1x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
+    check_found(SPLIT, "matmul_tiled/q4_1/buffer/k128/32x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
+    check_found(LANES, "embed", "token & 31u", "token & 15u");
+}
+
+#[test]
+fn a_row_kernel_made_wrong_is_refused_by_name() {
+    check_found(LANES, "rms_norm/72/subgroups", "inverseSqrt(mean", "sqrt(mean");
+    check_found(SPLIT, "rms_norm/72/gather/workgroup", "source = sample_rows[row]", "source = row");
+    // A number that is none.
+    check_found(LANES, "rms_norm/72/subgroups", "* scale * gamma[i]", "* scale * gamma[i] / (scale - scale)");
+    let rope = |from, to| check_found(LANES, "rope_kv_write", from, to);
+    rope("a * cosine - b * sine", "a * cosine + b * sine");
+    rope("* params.block_size + slot] = turned_b", "* params.block_size + slot] = turned_a");
+    // A key beside its place.
+    rope("let slot = place.z % params.block_size;", "let slot = (place.z + 1u) % params.block_size;");
+    // One position too few.
+    let fewer = "let last = max(rows[row].y, 1u) - 1u;";
+    check_found(LANES, "paged_attention_lanes/", "let last = rows[row].y;", fewer);
+    check_found(SPLIT, "paged_attention/", "let last = rows[row].y;", fewer);
+    check_found(LANES, "silu_mul", "exp(-gate)", "exp(gate)");
+    check_found(SPLIT, "sample", "scaled + gumbel(", "scaled - gumbel(");
+}
+
+#[test]
+fn the_doctors_kernels_compute_what_they_say() {
+    let device = open(DeviceOptions::default());
+    let mut cache = KernelCache::default();
+    let words: Vec<u32> = (0..stream::bytes(2) as u32 / 4).map(|i| i.wrapping_mul(2_654_435_761)).collect();
+    let sums = vec![0u8; stream::THREADS as usize * 4];
+    let contents: [&[u8]; 2] = [bytemuck::cast_slice(&words), &sums];
+    for home in [Home::Buffer, Home::Texture] {
+        let program = stream::program(2, home).expect("it composes");
+        let probe = block_on(&device, Probe::new(&device, &mut cache, program, &contents)).expect("it fits");
+        let written = block_on(&device, probe.run(&device, stream::workgroups(), 1)).expect("it runs");
+        let got = bytemuck::pod_collect_to_vec::<u8, u32>(&written[0]);
+        assert!(got == stream::cpu(&words), "sums of words in a {}", home.name());
+    }
+
+    let params = peak::Params { factor: 0.999, addend: 0.002 };
+    let threads = 128;
+    let contents: [&[u8]; 2] = [bytemuck::bytes_of(&params), &vec![0xff; threads as usize * 4]];
+    let program = peak::program().expect("it composes");
+    let probe = block_on(&device, Probe::new(&device, &mut cache, program, &contents)).expect("it fits");
+    let written = block_on(&device, probe.run(&device, peak::workgroups(threads), 1)).expect("it runs");
+    let got: Vec<f32> = bytemuck::pod_collect_to_vec(&written[0]);
+    assert!(nmse(&got, (0..threads).map(|thread| peak::cpu(&params, thread))) < 1e-8);
+}
