@@ -43,8 +43,7 @@ pub fn sample(logits: &[f32], row: &SampleRow) -> SampledToken {
     } else {
         sample::cpu(logits, &choice)
     };
-    let wanted = row.params.logprobs.filter(|_| token != sample::NO_TOKEN);
-    SampledToken { token, logprobs: wanted.map(|count| logprobs(logits, token, count)) }
+    SampledToken { token, logprobs: row.params.logprobs.map(|count| logprobs(logits, token, count)) }
 }
 
 /// Applies the repetition, frequency and presence penalties, in this order. Ids outside the vocabulary are passed over.
@@ -168,8 +167,8 @@ mod tests {
             let (chosen, _) = sample(logits, &row(params, &[], 0)).logprobs.unwrap();
             assert_eq!((chosen.token, chosen.logprob), expected, "{logits:?}");
         };
-        check(&[f32::NAN, f32::NEG_INFINITY], (0, f32::NEG_INFINITY));
-        check(&[], (0, f32::NEG_INFINITY));
+        check(&[f32::NAN, f32::NEG_INFINITY], (sample::NO_TOKEN, f32::NEG_INFINITY));
+        check(&[], (sample::NO_TOKEN, f32::NEG_INFINITY));
         check(&[f32::NAN, 3.0], (1, 0.0));
         check(&[0.0, f32::INFINITY], (1, 0.0));
     }
