@@ -46,9 +46,13 @@ pub enum MatmulTile {
     },
 }
 
-/// Each tile is a pipeline to compile, and on CPU drivers compilation dominates short runs: two.
-const LANE_TILES: [MatmulTile; 2] =
-    [MatmulTile::Lanes { min_rows: 1, tile_rows: 1 }, MatmulTile::Lanes { min_rows: 2, tile_rows: 4 }];
+/// Each tile is a pipeline to compile, and on CPU drivers compilation dominates short runs: three, so that neither one
+/// answer nor two side by side compute rows of nobody.
+const LANE_TILES: [MatmulTile; 3] = [
+    MatmulTile::Lanes { min_rows: 1, tile_rows: 1 },
+    MatmulTile::Lanes { min_rows: 2, tile_rows: 2 },
+    MatmulTile::Lanes { min_rows: 3, tile_rows: 4 },
+];
 
 /// On GPUs few rows are bound by the weights' bytes, and many by arithmetic.
 const SPLIT_TILES: [MatmulTile; 5] = [
