@@ -87,6 +87,30 @@ impl WeightFormat {
         }
     }
 
+    /// Weights that a file stores as one: 1, or a block.
+    pub fn block_len(self) -> u64 {
+        if self.is_blocked() { u64::from(BLOCK) } else { 1 }
+    }
+
+    /// Stored bytes of a tensor of this shape; `None` where a dimension is 0 or a product overflows.
+    pub fn tensor_bytes(self, shape: &[u64]) -> Option<u64> {
+        let weights = shape.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))?;
+        let blocks_bytes = weights.checked_mul(self.block_bytes() as u64)?;
+        (weights > 0).then_some(blocks_bytes / u64::from(BLOCK))
+    }
+
+    /// The name that files and people use.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::Bf16 => "BF16",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+        }
+    }
+
     /// Whether rows must be whole blocks.
     pub fn is_blocked(self) -> bool {
         self.scale_words() > 0

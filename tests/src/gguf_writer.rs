@@ -3,7 +3,8 @@
 //! Nothing here comes from the engine but its nouns: [`quantise`] and [`element`] are an independent statement of the
 //! formats that the engine's dequantisation and the weight kernels are held against.
 
-use firstlight_engine::model::{GgufValue, TensorType};
+use firstlight_engine::model::GgufValue;
+use firstlight_shaders::WeightFormat;
 use half::{bf16, f16};
 
 /// One tensor as it goes into the file, checked by nobody.
@@ -66,7 +67,7 @@ impl GgufWriter {
     }
 
     /// Adds a tensor of `shape` (outermost first), quantised from `values`.
-    pub fn tensor(&mut self, name: &str, dtype: TensorType, shape: &[u64], values: &[f32]) -> &mut Self {
+    pub fn tensor(&mut self, name: &str, dtype: WeightFormat, shape: &[u64], values: &[f32]) -> &mut Self {
         self.tensors.push(TensorEntry {
             name: name.as_bytes().to_vec(),
             dims: shape.iter().rev().copied().collect(),
@@ -137,29 +138,29 @@ fn encode(value: &GgufValue) -> (u32, Vec<u8>) {
 }
 
 /// ggml's number of a type.
-pub fn type_id(dtype: TensorType) -> u32 {
+pub fn type_id(dtype: WeightFormat) -> u32 {
     match dtype {
-        TensorType::F32 => 0,
-        TensorType::F16 => 1,
-        TensorType::Q4_0 => 2,
-        TensorType::Q4_1 => 3,
-        TensorType::Q8_0 => 8,
-        TensorType::Bf16 => 30,
+        WeightFormat::F32 => 0,
+        WeightFormat::F16 => 1,
+        WeightFormat::Q4_0 => 2,
+        WeightFormat::Q4_1 => 3,
+        WeightFormat::Q8_0 => 8,
+        WeightFormat::Bf16 => 30,
     }
 }
 
 /// Stores `values` as `dtype`; for block types their number is a multiple of 32. Rounds to nearest, which need not be
 /// the best choice, only a sound one.
-pub fn quantise(dtype: TensorType, values: &[f32]) -> Vec<u8> {
+pub fn quantise(dtype: WeightFormat, values: &[f32]) -> Vec<u8> {
     assert!(values.len().is_multiple_of(dtype.block_len() as usize), "whole blocks only");
     let blocks = values.chunks_exact(dtype.block_len() as usize);
     match dtype {
-        TensorType::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        TensorType::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
-        TensorType::Bf16 => values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
-        TensorType::Q8_0 => blocks.flat_map(quantise_q8_0).collect(),
-        TensorType::Q4_0 => blocks.flat_map(quantise_q4_0).collect(),
-        TensorType::Q4_1 => blocks.flat_map(quantise_q4_1).collect(),
+        WeightFormat::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        WeightFormat::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
+        WeightFormat::Bf16 => values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
+        WeightFormat::Q8_0 => blocks.flat_map(quantise_q8_0).collect(),
+        WeightFormat::Q4_0 => blocks.flat_map(quantise_q4_0).collect(),
+        WeightFormat::Q4_1 => blocks.flat_map(quantise_q4_1).collect(),
     }
 }
 
@@ -204,7 +205,7 @@ fn pack(block: &[f32], code: impl Fn(f32) -> f32) -> Vec<u8> {
 }
 
 /// Element `idx` of a stored tensor: the formats' definition, one element at a time.
-pub fn element(dtype: TensorType, bytes: &[u8], idx: usize) -> f32 {
+pub fn element(dtype: WeightFormat, bytes: &[u8], idx: usize) -> f32 {
     let float16 = |at: usize| f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32();
     let (block, within) = (idx / 32, idx % 32);
     let nibble = |start: usize| {
@@ -212,22 +213,22 @@ pub fn element(dtype: TensorType, bytes: &[u8], idx: usize) -> f32 {
         f32::from(if within < 16 { byte & 0x0f } else { byte >> 4 })
     };
     match dtype {
-        TensorType::F32 => {
+        WeightFormat::F32 => {
             let at = idx * 4;
             f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         }
-        TensorType::F16 => float16(idx * 2),
-        TensorType::Bf16 => {
+        WeightFormat::F16 => float16(idx * 2),
+        WeightFormat::Bf16 => {
             f32::from_bits(u32::from(u16::from_le_bytes([bytes[idx * 2], bytes[idx * 2 + 1]])) << 16)
         }
-        TensorType::Q8_0 => float16(block * 34) * f32::from(bytes[block * 34 + 2 + within] as i8),
-        TensorType::Q4_0 => float16(block * 18) * (nibble(block * 18 + 2) - 8.0),
-        TensorType::Q4_1 => float16(block * 20) * nibble(block * 20 + 4) + float16(block * 20 + 2),
+        WeightFormat::Q8_0 => float16(block * 34) * f32::from(bytes[block * 34 + 2 + within] as i8),
+        WeightFormat::Q4_0 => float16(block * 18) * (nibble(block * 18 + 2) - 8.0),
+        WeightFormat::Q4_1 => float16(block * 20) * nibble(block * 20 + 4) + float16(block * 20 + 2),
     }
 }
 
 /// All elements of a stored tensor.
-pub fn reference_dequantise(dtype: TensorType, bytes: &[u8]) -> Vec<f32> {
-    let elements = bytes.len() as u64 / dtype.block_bytes() * dtype.block_len();
-    (0..elements as usize).map(|idx| element(dtype, bytes, idx)).collect()
+pub fn reference_dequantise(dtype: WeightFormat, bytes: &[u8]) -> Vec<f32> {
+    let elements = bytes.len() * 32 / dtype.block_bytes();
+    (0..elements).map(|idx| element(dtype, bytes, idx)).collect()
 }

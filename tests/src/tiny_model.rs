@@ -1,8 +1,7 @@
 //! Tiny random Llama models as GGUF files, of any tensor type.
 
-use firstlight_engine::model::{
-    Checkpoint, GgufValue, MemorySource, RopeLayout, TensorRole, TensorType, WeightSource,
-};
+use firstlight_engine::model::{Checkpoint, GgufValue, MemorySource, RopeLayout, TensorRole, WeightSource};
+use firstlight_shaders::WeightFormat;
 
 use crate::gguf_writer::GgufWriter;
 
@@ -24,9 +23,9 @@ pub struct TinyModel {
     /// Rows of the embedding.
     pub vocab_size: u64,
     /// Type of all matrices; norms and biases are F32.
-    pub matrix_type: TensorType,
+    pub matrix_type: WeightFormat,
     /// Type of the v and up matrices, where it is another: they then cannot be fused with q, k and gate.
-    pub odd_type: Option<TensorType>,
+    pub odd_type: Option<WeightFormat>,
     /// Whether the head is the embedding.
     pub tied: bool,
     /// Whether q, k, v, o, gate, up and down have biases.
@@ -47,7 +46,7 @@ impl Default for TinyModel {
             num_kv_heads: 2,
             head_dim: 16,
             vocab_size: 160,
-            matrix_type: TensorType::F32,
+            matrix_type: WeightFormat::F32,
             odd_type: None,
             tied: true,
             biases: false,
@@ -116,7 +115,7 @@ impl TinyModel {
             self.matrix(writer, random, &name, rows, columns);
             if self.biases {
                 let values: Vec<f32> = (0..rows).map(|_| 0.1 * random.signed()).collect();
-                writer.tensor(&format!("{name}.bias"), TensorType::F32, &[rows], &values);
+                writer.tensor(&format!("{name}.bias"), WeightFormat::F32, &[rows], &values);
             }
         }
     }
@@ -134,7 +133,7 @@ impl TinyModel {
 
 fn norm(writer: &mut GgufWriter, random: &mut Random, name: &str, len: u64) {
     let values: Vec<f32> = (0..len).map(|_| 1.0 + 0.2 * random.signed()).collect();
-    writer.tensor(&format!("{name}.weight"), TensorType::F32, &[len], &values);
+    writer.tensor(&format!("{name}.weight"), WeightFormat::F32, &[len], &values);
 }
 
 /// SplitMix64: a sequence of 64-bit numbers from a seed, the same everywhere.
@@ -189,7 +188,7 @@ pub fn llama_gguf<S: WeightSource>(checkpoint: &Checkpoint<S>, wanted: &[f64]) -
     let dims = f64::from(config.head_dim);
     let base = |i: usize| f64::from(config.rope_theta).powf(-2.0 * i as f64 / dims);
     let divisors: Vec<f32> = wanted.iter().enumerate().map(|(i, w)| (base(i) / w) as f32).collect();
-    writer.tensor("rope_freqs.weight", TensorType::F32, &[divisors.len() as u64], &divisors);
+    writer.tensor("rope_freqs.weight", WeightFormat::F32, &[divisors.len() as u64], &divisors);
     for (role, info) in checkpoint.tensors() {
         let bytes = pollster::block_on(checkpoint.read(info, 0, info.num_bytes as usize)).expect("readable");
         let mut values = firstlight_engine::model::dequantise(info.dtype, &bytes);
@@ -198,7 +197,7 @@ pub fn llama_gguf<S: WeightSource>(checkpoint: &Checkpoint<S>, wanted: &[f64]) -
             values =
                 values.chunks(row * config.head_dim as usize).flat_map(|head| paired(head, row)).collect();
         }
-        let dtype = if info.shape.len() == 2 { info.dtype } else { TensorType::F32 };
+        let dtype = if info.shape.len() == 2 { info.dtype } else { WeightFormat::F32 };
         writer.tensor(&gguf_name(role), dtype, &info.shape, &values);
     }
     let source = MemorySource { name: "converted.gguf".into(), bytes: writer.bytes() };

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::error::DeviceError;
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice, LimitCaps, MatmulFamily, SampleOn};
-use firstlight_engine::model::{Checkpoint, LoadFailure, MemorySource, PassLimits, TensorType};
+use firstlight_engine::model::{Checkpoint, LoadFailure, MemorySource, PassLimits};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
 use firstlight_engine::runner::{GpuRunner, RunnerError};
 use firstlight_engine::sched::{Batch, BlockId, SampleRow, SchedulerConfig};
 use firstlight_engine::timeline::ModelLabel;
 use firstlight_shaders::Home;
+use firstlight_shaders::WeightFormat;
 use firstlight_tests::gpu::{drive, open};
 use firstlight_tests::served::{LIMITS, Setup, TickClock, greedy, load, run};
 use firstlight_tests::tiny_model::TinyModel;
@@ -209,7 +210,7 @@ fn settled_bytes(device: &Device) -> u64 {
 
 #[test]
 fn an_engine_given_up_leaves_nothing_behind_and_the_next_one_works() {
-    let checkpoint = tiny(&TinyModel { matrix_type: TensorType::Q8_0, ..TinyModel::default() });
+    let checkpoint = tiny(&TinyModel { matrix_type: WeightFormat::Q8_0, ..TinyModel::default() });
     let requests = [(prompt(20, 1), greedy(6))];
     let mut device = open(DeviceOptions::default());
     let start = settled_bytes(&device);
@@ -294,14 +295,14 @@ fn what_does_not_fit_is_refused_at_load_with_its_name_and_size() {
 #[test]
 fn kernels_of_odd_models_are_tested_at_load_and_pass() {
     let models = [
-        TinyModel { matrix_type: TensorType::Q4_1, tied: false, biases: true, ..TinyModel::default() },
+        TinyModel { matrix_type: WeightFormat::Q4_1, tied: false, biases: true, ..TinyModel::default() },
         TinyModel {
             hidden_size: 72,
             intermediate_size: 104,
             num_heads: 5,
             num_kv_heads: 1,
             head_dim: 8,
-            matrix_type: TensorType::F16,
+            matrix_type: WeightFormat::F16,
             ..TinyModel::default()
         },
     ];
@@ -357,9 +358,9 @@ fn weights_in_pieces_give_the_same_logits() {
     // 1,024 lines: 64 groups of 16 lines.
     let texels = LimitCaps { max_texture_side: 16, ..LimitCaps::default() };
     for (matrix_type, choice, caps) in [
-        (TensorType::F32, SPLIT, f32s),
-        (TensorType::Q8_0, lanes(Home::Buffer), bytes),
-        (TensorType::F32, lanes(Home::Texture), texels),
+        (WeightFormat::F32, SPLIT, f32s),
+        (WeightFormat::Q8_0, lanes(Home::Buffer), bytes),
+        (WeightFormat::F32, lanes(Home::Texture), texels),
     ] {
         let model = model(matrix_type);
         let (whole, dispatches) = logits(LimitCaps::default(), &model, choice);

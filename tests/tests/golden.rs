@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use firstlight_engine::gpu::{KernelChoice, MatmulFamily, SampleOn};
-use firstlight_engine::model::{Checkpoint, MemorySource, TensorType};
+use firstlight_engine::model::{Checkpoint, MemorySource};
 use firstlight_engine::request::SamplingParams;
 use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::sched::{Batch, BlockId, SampleRow};
 use firstlight_shaders::Home;
+use firstlight_shaders::WeightFormat;
 use firstlight_tests::gpu::drive;
 use firstlight_tests::reference::{frequencies, last_logits, nmse};
 use firstlight_tests::served::{Answer, LIMITS, Schedule, Setup, greedy, load, run};
@@ -297,14 +298,14 @@ fn tiny_prompt(len: u32, seed: u32) -> Vec<u32> {
 #[test]
 fn every_format_computes_the_forward_pass_that_is_written_down() {
     for matrix_type in [
-        TensorType::F32,
-        TensorType::F16,
-        TensorType::Bf16,
-        TensorType::Q8_0,
-        TensorType::Q4_0,
-        TensorType::Q4_1,
+        WeightFormat::F32,
+        WeightFormat::F16,
+        WeightFormat::Bf16,
+        WeightFormat::Q8_0,
+        WeightFormat::Q4_0,
+        WeightFormat::Q4_1,
     ] {
-        let biases = matrix_type == TensorType::Q4_0;
+        let biases = matrix_type == WeightFormat::Q4_0;
         let model = TinyModel { matrix_type, biases, tied: !biases, ..TinyModel::default() };
         let checkpoint = tiny(&model);
         let mut runner = load(&checkpoint, Setup::default());
@@ -323,8 +324,12 @@ fn parts_that_are_stored_differently_are_not_fused_and_compute_the_same() {
     let odd_widths =
         TinyModel { num_heads: 3, num_kv_heads: 1, head_dim: 8, intermediate_size: 40, ..odd_model() };
     for model in [
-        TinyModel { odd_type: Some(TensorType::Q8_0), matrix_type: TensorType::F16, ..TinyModel::default() },
-        TinyModel { odd_type: Some(TensorType::Bf16), ..odd_widths },
+        TinyModel {
+            odd_type: Some(WeightFormat::Q8_0),
+            matrix_type: WeightFormat::F16,
+            ..TinyModel::default()
+        },
+        TinyModel { odd_type: Some(WeightFormat::Bf16), ..odd_widths },
     ] {
         let checkpoint = tiny(&model);
         let wanted = last_logits(&checkpoint, &tiny_prompt(21, 1), &frequencies(checkpoint.config()));
@@ -355,7 +360,7 @@ fn odd_model() -> TinyModel {
         num_heads: 6,
         num_kv_heads: 2,
         head_dim: 24,
-        matrix_type: TensorType::F16,
+        matrix_type: WeightFormat::F16,
         tied: false,
         biases: true,
         ..TinyModel::default()
@@ -364,9 +369,10 @@ fn odd_model() -> TinyModel {
 
 #[test]
 fn every_choice_of_kernels_agrees_bit_for_bit_with_itself_however_the_work_is_cut() {
-    for (model, choice) in [TinyModel { matrix_type: TensorType::Q4_1, ..TinyModel::default() }, odd_model()]
-        .iter()
-        .flat_map(|m| choices().into_iter().map(move |c| (m, c)))
+    for (model, choice) in
+        [TinyModel { matrix_type: WeightFormat::Q4_1, ..TinyModel::default() }, odd_model()]
+            .iter()
+            .flat_map(|m| choices().into_iter().map(move |c| (m, c)))
     {
         let checkpoint = tiny(model);
         let mut runner = load(&checkpoint, Setup { choice: Some(choice), ..Setup::default() });
@@ -406,7 +412,7 @@ fn a_seed_gives_the_same_tokens_whatever_else_is_in_the_batch() {
             (tiny_prompt(5 + 9 * i, i), if i % 2 == 0 { sampled(i.into()) } else { penalised(i.into()) })
         })
         .collect();
-    let checkpoint = tiny(&TinyModel { matrix_type: TensorType::Q8_0, ..TinyModel::default() });
+    let checkpoint = tiny(&TinyModel { matrix_type: WeightFormat::Q8_0, ..TinyModel::default() });
     for choice in choices() {
         let mut runner = load(&checkpoint, Setup { choice: Some(choice), ..Setup::default() });
         let alone: Vec<_> = requests

@@ -7,20 +7,21 @@ mod hostile;
 use firstlight_engine::error::LoadError;
 use firstlight_engine::model::{
     Checkpoint, GgufFile, GgufValue, MemorySource, ModelConfig, RopeLayout, RopeScaling, TensorInfo,
-    TensorRole, TensorType, WeightSource, dequantise, shard_names,
+    TensorRole, WeightSource, dequantise, shard_names,
 };
+use firstlight_shaders::WeightFormat;
 use firstlight_tests::gguf_writer::{GgufWriter, quantise, reference_dequantise};
 use firstlight_tests::tiny_model::{Random, TinyModel};
 use firstlight_tests::{FileSource, default_model_path};
 use serde_json::{Value, json};
 
-const ALL_TYPES: [TensorType; 6] = [
-    TensorType::F32,
-    TensorType::F16,
-    TensorType::Bf16,
-    TensorType::Q8_0,
-    TensorType::Q4_0,
-    TensorType::Q4_1,
+const ALL_TYPES: [WeightFormat; 6] = [
+    WeightFormat::F32,
+    WeightFormat::F16,
+    WeightFormat::Bf16,
+    WeightFormat::Q8_0,
+    WeightFormat::Q4_0,
+    WeightFormat::Q4_1,
 ];
 
 fn memory(name: &str, bytes: Vec<u8>) -> MemorySource {
@@ -114,7 +115,7 @@ fn the_default_model_opens_with_its_configuration() {
     assert!(checkpoint.gguf().is_some());
     assert_eq!(checkpoint.tensor(TensorRole::Head), None);
     let embedding = checkpoint.tensor(TensorRole::Embedding).unwrap();
-    assert_eq!((embedding.dtype, embedding.num_bytes), (TensorType::Q8_0, 30_081_024));
+    assert_eq!((embedding.dtype, embedding.num_bytes), (WeightFormat::Q8_0, 30_081_024));
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn embedding_rows_of_the_default_model_are_the_references_hidden_state_0() {
     let row_bytes = embedding.num_bytes / embedding.shape[0];
     let file = golden("hidden_capital.safetensors");
     let hidden = safetensors::SafeTensors::deserialize(&file).unwrap();
-    let reference = dequantise(TensorType::F32, hidden.tensor("hidden.0").unwrap().data());
+    let reference = dequantise(WeightFormat::F32, hidden.tensor("hidden.0").unwrap().data());
     let all: Value = serde_json::from_slice(&golden("golden.json")).unwrap();
     let prompts = all["prompts"].as_array().unwrap();
     let ids = &prompts.iter().find(|prompt| prompt["name"] == "capital").unwrap()["input_ids"];
@@ -165,7 +166,7 @@ fn tiny_models_of_every_type_open_and_read_the_same_by_rows_as_at_once() {
                 (config.tie_embeddings, config.attention_bias, config.mlp_bias),
                 (tied, biases, biases)
             );
-            assert_eq!(checkpoint.quantisation(), matrix_type.name());
+            assert_eq!(checkpoint.quantisation(), matrix_type.title());
             assert!(checkpoint.total_bytes() <= bytes.len() as u64);
             for (role, info) in checkpoint.tensors() {
                 let start = info.offset as usize;
@@ -328,7 +329,7 @@ fn rope_scaling_of_a_gguf_file_is_read_in_all_its_forms() {
     check(&[(factor, GgufValue::Float(4.0))], linear);
     check(&[("llama.rope.scale_linear", GgufValue::Float(4.0))], linear);
     let mut writer = TinyModel::default().gguf();
-    writer.tensor("rope_freqs.weight", TensorType::F32, &[8], &[1.0; 8]);
+    writer.tensor("rope_freqs.weight", WeightFormat::F32, &[8], &[1.0; 8]);
     let checkpoint = open_gguf(writer.bytes()).unwrap();
     assert_eq!(checkpoint.tensor(TensorRole::RopeFreqs).unwrap().shape, [8]);
     check_unsupported(open_gguf(writer.set(factor, &GgufValue::Float(4.0)).bytes()), &["rope_freqs.weight"]);
@@ -345,7 +346,7 @@ fn tensors_that_are_missing_superfluous_or_of_the_wrong_shape_are_named() {
     check_malformed(without("token_embd.weight"), &["token_embd.weight", "missing"]);
     let with = |name: &str, shape: &[u64]| {
         let values = vec![0.0; shape.iter().product::<u64>() as usize];
-        open_gguf(TinyModel::default().gguf().tensor(name, TensorType::F32, shape, &values).bytes())
+        open_gguf(TinyModel::default().gguf().tensor(name, WeightFormat::F32, shape, &values).bytes())
     };
     check_unsupported(with("blk.0.attn_q_norm.weight", &[16]), &["blk.0.attn_q_norm.weight"]);
     check_unsupported(with("blk.0.ffn_gate_exps.weight", &[4, 2, 2]), &["blk.0.ffn_gate_exps.weight"]);

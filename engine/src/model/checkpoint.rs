@@ -9,7 +9,9 @@ use super::config::{ModelConfig, RopeScaling};
 use super::gguf::GgufFile;
 use super::roles::{Meaning, Naming};
 use super::safetensors::open_safetensors;
-use super::source::{TensorInfo, TensorRole, TensorType, WeightSource, malformed, read_range, unsupported};
+use firstlight_shaders::WeightFormat;
+
+use super::source::{TensorInfo, TensorRole, WeightSource, malformed, read_range, unsupported};
 use crate::error::LoadError;
 
 /// The largest published checkpoints have some hundreds.
@@ -107,16 +109,16 @@ impl<S: WeightSource> Checkpoint<S> {
 
     /// The type that most of the model's elements have, for example "Q4_1".
     pub fn quantisation(&self) -> String {
-        let mut elements: Vec<(TensorType, u64)> = Vec::new();
+        let mut elements: Vec<(WeightFormat, u64)> = Vec::new();
         for tensor in self.tensors.values() {
-            let count = tensor.num_bytes / tensor.dtype.block_bytes() * tensor.dtype.block_len();
+            let count: u64 = tensor.shape.iter().product();
             match elements.iter_mut().find(|(dtype, _)| *dtype == tensor.dtype) {
                 Some((_, sum)) => *sum += count,
                 None => elements.push((tensor.dtype, count)),
             }
         }
         let dominant = elements.iter().max_by_key(|(_, sum)| *sum);
-        dominant.map_or(String::new(), |(dtype, _)| dtype.name().to_owned())
+        dominant.map_or(String::new(), |(dtype, _)| dtype.title().to_owned())
     }
 }
 

@@ -4,18 +4,14 @@
 //! one statement of the formats.
 
 use firstlight_shaders::WeightFormat;
-
-use super::source::TensorType;
+use firstlight_shaders::weights::BLOCK;
 
 /// Blocks turned at a time, so that a piece's elements are counted in a u32 however long the tensor.
 const PIECE_BLOCKS: usize = 1 << 16;
 
 /// The elements of `bytes`, in order. A last block that is cut off is left out: [`super::TensorInfo`] promises whole ones.
-pub fn dequantise(dtype: TensorType, bytes: &[u8]) -> Vec<f32> {
-    let format = WeightFormat::from(dtype);
-    let (block_bytes, block_len) = (dtype.block_bytes() as usize, dtype.block_len() as usize);
-    bytes
-        .chunks(block_bytes * PIECE_BLOCKS)
-        .flat_map(|piece| format.dequantise_row(piece, (piece.len() / block_bytes * block_len) as u32))
-        .collect()
+pub fn dequantise(dtype: WeightFormat, bytes: &[u8]) -> Vec<f32> {
+    let elements = |piece: &[u8]| (piece.len() * BLOCK as usize / dtype.block_bytes()) as u32;
+    let pieces = bytes.chunks(dtype.block_bytes() * PIECE_BLOCKS);
+    pieces.flat_map(|piece| dtype.dequantise_row(piece, elements(piece))).collect()
 }

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::gguf::GgufValue;
-use super::source::{TensorInfo, TensorType};
+use firstlight_shaders::WeightFormat;
+
+use super::source::TensorInfo;
 
 /// Headers of real models (a vocabulary of 256 thousand and its merges) are below 16 MiB.
 pub(super) const MAX_HEADER_BYTES: u64 = 64 << 20;
@@ -135,14 +137,14 @@ fn place(tensors: &mut [TensorInfo], data_start: u64, file_bytes: u64) -> Result
 }
 
 /// ggml's tensor types: those that are read, or the name of one that is not.
-fn tensor_type(id: u32) -> Result<TensorType, &'static str> {
+fn tensor_type(id: u32) -> Result<WeightFormat, &'static str> {
     Err(match id {
-        0 => return Ok(TensorType::F32),
-        1 => return Ok(TensorType::F16),
-        2 => return Ok(TensorType::Q4_0),
-        3 => return Ok(TensorType::Q4_1),
-        8 => return Ok(TensorType::Q8_0),
-        30 => return Ok(TensorType::Bf16),
+        0 => return Ok(WeightFormat::F32),
+        1 => return Ok(WeightFormat::F16),
+        2 => return Ok(WeightFormat::Q4_0),
+        3 => return Ok(WeightFormat::Q4_1),
+        8 => return Ok(WeightFormat::Q8_0),
+        30 => return Ok(WeightFormat::Bf16),
         6 => "Q5_0",
         7 => "Q5_1",
         9 => "Q8_1",
@@ -295,7 +297,7 @@ impl<'a> Cursor<'a> {
             ));
         };
         if !row.is_multiple_of(dtype.block_len()) {
-            let rule = format!("{} stores blocks of {}", dtype.name(), dtype.block_len());
+            let rule = format!("{} stores blocks of {}", dtype.title(), dtype.block_len());
             return broken(format!("the tensor {name} has rows of {row} elements, and {rule}"));
         }
         if !offset.is_multiple_of(alignment) {

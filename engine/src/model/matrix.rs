@@ -5,22 +5,9 @@
 use firstlight_shaders::TexelFormat;
 use firstlight_shaders::weights::{GROUP_COLUMNS, Home, PackedShape, WeightFormat, pack};
 
-use super::{Checkpoint, LoadFailure, LoadProgress, TensorInfo, TensorType, WeightSource, dequantise};
+use super::{Checkpoint, LoadFailure, LoadProgress, TensorInfo, WeightSource, dequantise};
 use crate::error::LoadError;
 use crate::gpu::{Buffer, Device, Resource, WeightTexture};
-
-impl From<TensorType> for WeightFormat {
-    fn from(dtype: TensorType) -> Self {
-        match dtype {
-            TensorType::F32 => Self::F32,
-            TensorType::F16 => Self::F16,
-            TensorType::Bf16 => Self::Bf16,
-            TensorType::Q8_0 => Self::Q8_0,
-            TensorType::Q4_0 => Self::Q4_0,
-            TensorType::Q4_1 => Self::Q4_1,
-        }
-    }
-}
 
 /// Some of a matrix's column groups, within one binding.
 pub struct Shard {
@@ -97,7 +84,7 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
         n: u32,
         columns: &Columns<'_>,
     ) -> Result<Matrix, LoadFailure> {
-        let format = WeightFormat::from(parts[0].weight.dtype);
+        let format = parts[0].weight.dtype;
         let k = parts[0].weight.shape[1] as u32;
         let whole = PackedShape::new(format, n, k);
         let per_shard = self.groups_per_shard(what, whole)?;
@@ -233,8 +220,7 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
                 sources.push((0, Vec::new()));
                 continue;
             };
-            let row_bytes =
-                WeightFormat::from(part.weight.dtype).row_bytes(part.weight.shape[1] as u32) as u64;
+            let row_bytes = part.weight.dtype.row_bytes(part.weight.shape[1] as u32) as u64;
             let len = (u64::from(last - first) + 1) * row_bytes;
             let bytes = self.checkpoint.read(part.weight, u64::from(first) * row_bytes, len as usize).await?;
             self.bytes_done += len;

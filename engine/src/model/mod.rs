@@ -20,7 +20,7 @@ pub use config::{Activation, ModelConfig, RopeLayout, RopeScaling};
 pub use dequantise::dequantise;
 pub use gguf::{GgufFile, GgufValue};
 pub use safetensors::{open_safetensors, shard_names};
-pub use source::{MemorySource, TensorInfo, TensorRole, TensorType, WeightSource};
+pub use source::{MemorySource, TensorInfo, TensorRole, WeightSource};
 
 pub use llama::{Llama, PassLimits};
 pub use matrix::MatrixLoader;

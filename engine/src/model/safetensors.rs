@@ -10,7 +10,9 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
-use super::source::{TensorInfo, TensorType, WeightSource, malformed, read_range, unsupported};
+use firstlight_shaders::WeightFormat;
+
+use super::source::{TensorInfo, WeightSource, malformed, read_range, unsupported};
 use crate::error::LoadError;
 
 /// A thousand layers need less than 2 MiB.
@@ -106,9 +108,9 @@ fn tensor(
     source_idx: usize,
 ) -> Result<TensorInfo, LoadError> {
     let dtype = match entry.dtype.as_str() {
-        "F32" => TensorType::F32,
-        "F16" => TensorType::F16,
-        "BF16" => TensorType::Bf16,
+        "F32" => WeightFormat::F32,
+        "F16" => WeightFormat::F16,
+        "BF16" => WeightFormat::Bf16,
         other => {
             let reason = format!("the tensor {name} is of type {other}; F32, F16 and BF16 are read");
             return Err(unsupported(file, reason));

@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use firstlight_shaders::WeightFormat;
+
 use crate::error::LoadError;
 
 /// A hostile file chooses what an error quotes; nobody reads more than this many characters of it.
@@ -86,65 +88,6 @@ impl WeightSource for MemorySource {
     }
 }
 
-/// How a tensor's elements are stored. Blocks are of 32 elements (ggml's).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TensorType {
-    /// 4 bytes.
-    F32,
-    /// 2 bytes, IEEE.
-    F16,
-    /// 2 bytes, the upper half of an f32.
-    Bf16,
-    /// f16 scale d, 32 int8: w = d*q.
-    Q8_0,
-    /// f16 scale d, 32 nibbles (element i low in byte i, i+16 high): w = d*(q-8).
-    Q4_0,
-    /// f16 scale d, f16 minimum m, 32 nibbles: w = d*q + m.
-    Q4_1,
-}
-
-impl TensorType {
-    /// Elements of a block; 1 where there are none.
-    pub fn block_len(self) -> u64 {
-        match self {
-            Self::F32 | Self::F16 | Self::Bf16 => 1,
-            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 => 32,
-        }
-    }
-
-    /// Bytes of a block (of an element, where there are no blocks).
-    pub fn block_bytes(self) -> u64 {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::Q8_0 => 34,
-            Self::Q4_0 => 18,
-            Self::Q4_1 => 20,
-        }
-    }
-
-    /// Bytes of a tensor of this type and shape; `None` where a dimension is 0 or a product overflows.
-    pub fn tensor_bytes(self, shape: &[u64]) -> Option<u64> {
-        let elements = shape.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))?;
-        if elements == 0 {
-            return None;
-        }
-        (elements / self.block_len()).checked_mul(self.block_bytes())
-    }
-
-    /// The name that files and people use.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::Bf16 => "BF16",
-            Self::Q8_0 => "Q8_0",
-            Self::Q4_0 => "Q4_0",
-            Self::Q4_1 => "Q4_1",
-        }
-    }
-}
-
 /// Which part of the model a tensor is, whatever the file calls it. Layers count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TensorRole {
@@ -196,7 +139,7 @@ pub struct TensorInfo {
     /// The file's own name for it.
     pub name: String,
     /// How its elements are stored.
-    pub dtype: TensorType,
+    pub dtype: WeightFormat,
     /// Row-major, outermost first: a matrix is `[rows, columns]`.
     pub shape: Vec<u64>,
     /// Which of the checkpoint's sources holds it.
