@@ -95,8 +95,8 @@ impl WeightFormat {
     /// Stored bytes of a tensor of this shape; `None` where a dimension is 0 or a product overflows.
     pub fn tensor_bytes(self, shape: &[u64]) -> Option<u64> {
         let weights = shape.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))?;
-        let blocks_bytes = weights.checked_mul(self.block_bytes() as u64)?;
-        (weights > 0).then_some(blocks_bytes / u64::from(BLOCK))
+        let stored_as_one = self.block_bytes() as u64 * self.block_len() / u64::from(BLOCK);
+        (weights > 0).then_some(weights / self.block_len())?.checked_mul(stored_as_one)
     }
 
     /// The name that files and people use.
