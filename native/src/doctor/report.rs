@@ -162,7 +162,7 @@ impl Measure {
 impl Display for Measure {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Self { what, unit, repeats, min, median, max } = self;
-        write!(f, "  {median:.4} {unit} (median of {repeats}; {min:.4} to {max:.4}): {what}")
+        write!(f, "  {median:.1} {unit} (median of {repeats}; {min:.1} to {max:.1}): {what}")
     }
 }
 
