@@ -108,9 +108,9 @@ fn odd_logits_never_win_and_never_panic() {
     for (logits, allowed) in [
         (vec![nan, 1.0, -inf, 1.0], vec![1, 3]),
         (vec![inf, 0.0, inf, nan], vec![0, 2]),
-        (vec![-inf, nan, -inf], vec![0]),
+        (vec![-inf, nan, -inf], vec![NO_TOKEN]),
         (vec![f32::MAX, -f32::MAX], vec![0]),
-        (vec![], vec![0]),
+        (vec![], vec![NO_TOKEN]),
     ] {
         for (top_k, top_p, min_p) in
             [(0, 1.0, 0.0), (1, 1.0, 0.0), (0, 0.5, 0.0), (0, 1.0, 0.5), (2, 1e-45, 1.0)]

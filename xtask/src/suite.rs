@@ -39,7 +39,7 @@ pub fn run(full: bool) -> Result<(), String> {
     })?;
     let file = timed("model", || model::ensure(&workspace))?;
     let tests = timed("tests", || {
-        let mut cargo = workspace.cargo(&["test", "--release", "--locked", "--workspace"]);
+        let mut cargo = workspace.cargo(&["test", "--release", "--locked", "--workspace", "--no-fail-fast"]);
         cargo.env("FIRSTLIGHT_MODEL_FILE", &file).envs(workspace.driver_settings());
         // The driver's own choice of threads is the one that users get.
         cargo.env_remove("LP_NUM_THREADS").env_remove(FULL_VARIABLE);

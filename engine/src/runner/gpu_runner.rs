@@ -3,7 +3,7 @@
 //! Never decides what runs; takes no GPU memory in a step. Invariant: what a step writes fits the buffers taken at load,
 //! because the batch keeps the limits they were taken for.
 
-use firstlight_shaders::{WeightFormat, sample};
+use firstlight_shaders::sample;
 
 use super::{ModelRunner, RunnerError, RunnerOutput};
 use crate::error::LoadError;
@@ -244,7 +244,7 @@ fn shapes<S: WeightSource>(
     let config = checkpoint.config();
     let embedding = checkpoint.tensor(TensorRole::Embedding);
     Shapes {
-        embeddings: embedding.map(|info| WeightFormat::from(info.dtype)).into_iter().collect(),
+        embeddings: embedding.map(|info| info.dtype).into_iter().collect(),
         hidden_size: config.hidden_size,
         num_heads: config.num_heads,
         num_kv_heads: config.num_kv_heads,

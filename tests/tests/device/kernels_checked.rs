@@ -38,8 +38,8 @@ fn every_choice_passes_on_this_adapter() {
     let device = open(DeviceOptions::default());
     let mut cache = KernelCache::default();
     for (choice, format, kernels) in [
-        (LANES, WeightFormat::Q4_1, 3 * 2 + 6),
-        (KernelChoice { home: Home::Buffer, subgroups: false, ..LANES }, WeightFormat::F16, 3 * 2 + 6),
+        (LANES, WeightFormat::Q4_1, 3 * 3 + 6),
+        (KernelChoice { home: Home::Buffer, subgroups: false, ..LANES }, WeightFormat::F16, 3 * 3 + 6),
         (SPLIT, WeightFormat::Q8_0, 5 + 7),
     ] {
         let mut shapes = shapes(format);
@@ -66,7 +66,8 @@ fn every_format_passes() {
         ..shapes(WeightFormat::F32)
     };
     let mut cases = cases(LANES, &shapes).expect("the kernels compose");
-    cases.truncate(WeightFormat::ALL.len() * 3);
+    // A product for each tile, and the embedding; what follows knows no formats.
+    cases.truncate(WeightFormat::ALL.len() * (LANES.matmul_tiles().len() + 1));
     let checked = block_on(&device, measure(&device, &mut KernelCache::default(), &cases));
     for one in checked.expect("the kernels run") {
         assert!(one.nmse < 1e-12, "{one:?}");
