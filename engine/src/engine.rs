@@ -14,8 +14,12 @@ use crate::runner::{ModelRunner, RunnerError, RunnerOutput};
 use crate::sched::{Batch, Scheduler, SchedulerConfig, SchedulerOutput};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::timeline::{
-    ClockLabel, EngineLabels, ModelLabel, RequestLabels, RequestTimeline, StepRecord, TimelineBroken,
+    ClockLabel, EngineLabels, ModelLabel, RequestLabels, RequestTimeline, StepRecord, StepRing,
+    TimelineBroken,
 };
+
+/// Steps that an engine remembers: some three minutes of decoding at 25 steps a second.
+pub const STEPS_KEPT: usize = 4096;
 
 /// How an engine is set up.
 #[derive(Clone, Debug)]
@@ -94,6 +98,14 @@ pub struct EngineCounters {
     pub steps_total: u64,
     /// Timelines that broke a rule.
     pub timelines_broken_total: u64,
+    /// Prompt tokens looked up in the prefix cache, each request once, at its first admission.
+    pub prefix_queries_total: u64,
+    /// Those of them that were found.
+    pub prefix_hits_total: u64,
+    /// Prompt tokens of admitted requests.
+    pub prompt_tokens_total: u64,
+    /// Tokens sampled.
+    pub generation_tokens_total: u64,
 }
 
 /// The engine. See the module.
@@ -108,6 +120,7 @@ pub struct Engine<R: ModelRunner, C: Clock> {
     /// Not yet handed out. A step that is dropped at its await loses none.
     events: Vec<RequestEvent>,
     steps_total: u64,
+    steps: StepRing,
     timelines_broken_total: u64,
     last_broken: Option<TimelineBroken>,
 }
@@ -134,6 +147,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             detokenizers: HashMap::new(),
             events: Vec::new(),
             steps_total: 0,
+            steps: StepRing::new(STEPS_KEPT),
             timelines_broken_total: 0,
             last_broken: None,
         }
@@ -162,8 +176,9 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         }
     }
 
-    /// Ends a request wherever it is; its blocks and its slot are free at once. Says whether it was still here.
-    pub fn abort(&mut self, id: RequestId, reason: FinishReason) -> bool {
+    /// Ends a request wherever it is; its blocks and its slot are free at once. Says whether it was still here. Tokens that
+    /// came after `asked_at`, when the client asked or went away, are counted as made for nobody.
+    pub fn abort(&mut self, id: RequestId, reason: FinishReason, _asked_at: Nanos) -> bool {
         let ended = self.scheduler.finish(id, reason, self.clock.now());
         let was_here = ended.is_some();
         ended.into_iter().for_each(|timeline| self.finished(timeline));
@@ -195,6 +210,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         match result.and_then(|output| self.plausible(&batch, output)) {
             Ok(output) => {
                 record.gpu_ns = output.gpu_ns;
+                record.stages = output.stages;
                 self.apply(&pass, output.tokens, now);
                 Ok(self.output(Some(record)))
             }
@@ -273,6 +289,9 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     }
 
     fn output(&mut self, step: Option<StepRecord>) -> StepOutput {
+        if let Some(record) = &step {
+            self.steps.push(record.clone());
+        }
         StepOutput { events: std::mem::take(&mut self.events), step }
     }
 
@@ -286,6 +305,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             submit_at: schedule_at,
             done_at: schedule_at,
             gpu_ns: None,
+            stages: None,
             decode_rows: decodes.count() as u32,
             prefill: prefills.map(|one| (one.id, one.num_tokens)).collect(),
             running: counters.running as u32,
@@ -308,7 +328,13 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             preemptions_total: self.scheduler.num_preemptions(),
             steps_total: self.steps_total,
             timelines_broken_total: self.timelines_broken_total,
+            ..EngineCounters::default()
         }
+    }
+
+    /// The last steps.
+    pub fn steps(&self) -> &StepRing {
+        &self.steps
     }
 
     /// The last timeline that broke a rule: a defect to be reported.

@@ -162,8 +162,23 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// How to answer it.
     pub params: SamplingParams,
+    /// Who goes first: smaller is sooner, as in vLLM; 0 is usual, -100 to 100. A level is worth
+    /// `SchedulerConfig::priority_step_ns` of waiting, so that nobody waits forever.
+    pub priority: i32,
+    /// The instant at which it ends [`FinishReason::Deadline`], wherever it is then.
+    pub deadline: Option<Nanos>,
     /// What the host stamped on the way here.
     pub stamps: HostStamps,
+}
+
+impl Request {
+    /// The priorities that a request may have.
+    pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
+
+    /// A request of the usual priority and without a deadline.
+    pub fn new(id: RequestId, prompt: Vec<u32>, params: SamplingParams, stamps: HostStamps) -> Self {
+        Self { id, prompt, params, priority: 0, deadline: None, stamps }
+    }
 }
 
 /// Why a request ended. The JSON word is the snake_case name.

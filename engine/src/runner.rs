@@ -8,6 +8,7 @@ use std::future::Future;
 
 use crate::request::SampledToken;
 use crate::sched::Batch;
+use crate::timeline::StageTimes;
 
 pub use crate::error::RunnerError;
 pub use gpu_runner::GpuRunner;
@@ -19,16 +20,25 @@ pub struct RunnerOutput {
     pub tokens: Vec<SampledToken>,
     /// Time of the pass on the GPU's own clock, where the adapter has timestamps.
     pub gpu_ns: Option<u64>,
+    /// The same by stage, where the runner was asked for it and the adapter has timestamps.
+    pub stages: Option<StageTimes>,
 }
 
 /// Executes batches on one model.
 pub trait ModelRunner {
     /// Runs one forward pass over `batch` and samples.
     fn execute(&mut self, batch: &Batch) -> impl Future<Output = Result<RunnerOutput, RunnerError>>;
+
+    /// Asks for [`RunnerOutput::stages`] from the next pass on, which makes passes slower; a runner that cannot tell says
+    /// nothing.
+    fn profile(&mut self, _on: bool) {}
 }
 
 impl<R: ModelRunner + ?Sized> ModelRunner for &mut R {
     fn execute(&mut self, batch: &Batch) -> impl Future<Output = Result<RunnerOutput, RunnerError>> {
         (**self).execute(batch)
+    }
+    fn profile(&mut self, on: bool) {
+        (**self).profile(on);
     }
 }

@@ -11,6 +11,7 @@ mod labels;
 mod parts;
 mod stamps;
 mod step;
+mod step_ring;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +24,9 @@ pub use check::{TimelineBroken, TimelineRule};
 pub use edge::{Edge, Place};
 pub use labels::{ClockLabel, EngineLabels, ModelLabel, RequestLabels};
 pub use parts::{DecodeParts, EngineParts, InboxParts, Parts, Preparation, RunParts, Transport, WaitCauses};
-pub use stamps::{PrefillAttempt, Residency, Stamps, TokenCounts};
-pub use step::{Obstacle, StepRecord};
+pub use stamps::{GpuTimes, PrefillAttempt, Residency, Stamps, TokenCounts};
+pub use step::{Obstacle, StageTimes, StepRecord};
+pub use step_ring::StepRing;
 
 /// Instants stay below this, so that a JSON reader with doubles keeps every nanosecond.
 pub const NANOS_LIMIT: Nanos = 1 << 53;

@@ -12,11 +12,15 @@ use firstlight_engine::request::SamplingParams;
 use crate::failure::Failure;
 use crate::models::DEFAULT_MODEL;
 
+mod bench;
 mod parse;
+mod trace;
 mod values;
 
+pub use bench::{BenchArgs, Scenario};
 pub use parse::{Parsed, parse};
-pub use values::{Activations, TokenIds};
+pub use trace::TraceArgs;
+pub use values::{Activations, Switch, TokenIds};
 
 /// How to begin, and what a script gets back.
 const START: &str = "\
@@ -42,6 +46,10 @@ pub enum Command {
     Run(RunArgs),
     /// Talk in the terminal; Ctrl-C stops the answer, /quit leaves
     Chat(ChatArgs),
+    /// Measure under a load that is one word, and say where the time goes
+    Bench(BenchArgs),
+    /// Take one request apart into twelve stages, each with its time, its share and what bounds it
+    Trace(TraceArgs),
     /// Show adapters, test and measure the one that is used, and say what is missing
     Doctor(DoctorArgs),
     /// List the models on this machine and the one that can be had
@@ -97,6 +105,9 @@ pub struct EngineArgs {
     /// The most tokens of one prompt and its answer together; by default the model's context
     #[arg(long, env = "FIRSTLIGHT_MAX_MODEL_LEN", value_name = "TOKENS", value_parser = values::whole(2, u32::MAX))]
     pub max_model_len: Option<u32>,
+    /// Whether prompts that begin alike share what was computed for their beginning
+    #[arg(long, env = "FIRSTLIGHT_PREFIX_CACHE", value_name = "on|off", default_value = "on", value_parser = values::switch)]
+    pub prefix_cache: Switch,
     /// How activations are kept: f32, or auto for the engine's choice
     #[arg(long, env = "FIRSTLIGHT_ACTIVATIONS", value_name = "f32|auto", default_value = "auto", value_parser = values::activations)]
     pub activations: Activations,

@@ -5,12 +5,14 @@
 
 pub mod adapters;
 pub mod answer;
+pub mod bench;
 pub mod cache;
 pub mod chat;
 pub mod cli;
 pub mod clock;
 pub mod doctor;
 pub mod download;
+pub mod driver;
 pub mod executor;
 pub mod failure;
 pub mod hub;
@@ -26,4 +28,5 @@ pub mod sizing;
 pub mod source;
 pub mod split;
 pub mod terminal;
+pub mod trace;
 pub mod wheel;

@@ -86,7 +86,7 @@ impl<R: ModelRunner> Session<R> {
         match self.preparer.prepare(ask.input, &options, &self.clock, &mut stamps) {
             Ok(prepared) => {
                 stamps.created = self.clock.now();
-                let request = Request { id, prompt: prepared.prompt, params: ask.params, stamps };
+                let request = Request::new(id, prepared.prompt, ask.params, stamps);
                 self.engine.submit_labelled(request, labels);
             }
             Err(reason) => {
@@ -140,7 +140,8 @@ impl<R: ModelRunner> Session<R> {
 
     /// Stops an answer; its `Finished` comes out of the next [`Self::step`].
     pub fn abort(&mut self, id: RequestId, reason: FinishReason) {
-        self.engine.abort(id, reason);
+        let now = self.clock.now();
+        self.engine.abort(id, reason, now);
     }
 
     /// Whether a step has anything to compute or to tell.
@@ -164,7 +165,7 @@ impl<R: ModelRunner> Session<R> {
                 events.extend(output.events);
                 // Nobody builds the device again here: those who wait end too, each with its own word.
                 for id in (0..self.next_id).map(RequestId) {
-                    self.engine.abort(id, FinishReason::Failed);
+                    self.engine.abort(id, FinishReason::Failed, self.clock.now());
                 }
                 if let Ok(output) = block_on(self.engine.step(), &mut self.drive) {
                     events.extend(output.events);
@@ -180,7 +181,7 @@ mod tests {
     use firstlight_engine::engine::EngineConfig;
     use firstlight_engine::request::SampledToken;
     use firstlight_engine::runner::RunnerOutput;
-    use firstlight_engine::sched::{Batch, SchedulerConfig};
+    use firstlight_engine::sched::{Batch, PRIORITY_STEP_NS, SchedulerConfig};
 
     use super::*;
     use crate::answer::Answer;
@@ -200,7 +201,11 @@ mod tests {
                 token: row.position % 100,
                 logprobs: None,
             };
-            Ok(RunnerOutput { tokens: batch.sample_rows.iter().map(token).collect(), gpu_ns: None })
+            Ok(RunnerOutput {
+                tokens: batch.sample_rows.iter().map(token).collect(),
+                gpu_ns: None,
+                stages: None,
+            })
         }
     }
 
@@ -214,6 +219,9 @@ mod tests {
             max_model_len: 32,
             max_waiting: 8,
             vocab_size: 100,
+            prefix_cache: true,
+            prefix_hash_bits: 64,
+            priority_step_ns: PRIORITY_STEP_NS,
         };
         let config = EngineConfig {
             scheduler,

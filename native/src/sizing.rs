@@ -4,7 +4,7 @@
 //! asked for.
 
 use firstlight_engine::model::ModelConfig;
-use firstlight_engine::sched::SchedulerConfig;
+use firstlight_engine::sched::{PRIORITY_STEP_NS, SchedulerConfig};
 
 use crate::cli::EngineArgs;
 use crate::failure::Failure;
@@ -56,6 +56,9 @@ pub fn limits(args: &EngineArgs, config: &ModelConfig) -> Result<SchedulerConfig
         max_model_len,
         max_waiting: MAX_WAITING,
         vocab_size: config.vocab_size,
+        prefix_cache: args.prefix_cache.is_on(),
+        prefix_hash_bits: 64,
+        priority_step_ns: PRIORITY_STEP_NS,
     };
     limits.validate()?;
     Ok(limits)

@@ -139,7 +139,7 @@ impl ModelRunner for ScriptedRunner<'_> {
             self.slots.fill(None);
             return Err(RunnerError::DeviceLost("injected".into()));
         }
-        Ok(RunnerOutput { tokens: self.sample(batch), gpu_ns: None })
+        Ok(RunnerOutput { tokens: self.sample(batch), gpu_ns: None, stages: None })
     }
 }
 

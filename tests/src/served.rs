@@ -11,7 +11,7 @@ use firstlight_engine::request::{
     FinishReason, HostStamps, Request, RequestId, SampledToken, SamplingParams,
 };
 use firstlight_engine::runner::GpuRunner;
-use firstlight_engine::sched::SchedulerConfig;
+use firstlight_engine::sched::{PRIORITY_STEP_NS, SchedulerConfig};
 use firstlight_engine::timeline::{ModelLabel, RequestTimeline};
 
 use crate::gpu::{drive, open};
@@ -98,11 +98,18 @@ pub struct Schedule {
     pub batch_tokens: u32,
     /// KV blocks in the pool.
     pub blocks: u32,
+    /// Whether prompts that begin alike share blocks.
+    pub prefix_cache: bool,
 }
 
 impl From<PassLimits> for Schedule {
     fn from(limits: PassLimits) -> Self {
-        Self { slots: limits.max_num_seqs, batch_tokens: limits.max_batch_tokens, blocks: limits.num_blocks }
+        Self {
+            slots: limits.max_num_seqs,
+            batch_tokens: limits.max_batch_tokens,
+            blocks: limits.num_blocks,
+            prefix_cache: false,
+        }
     }
 }
 
@@ -124,6 +131,9 @@ pub fn run(
             max_model_len: limits.max_model_len,
             max_waiting: 1000,
             vocab_size: runner.vocab_size(),
+            prefix_cache: schedule.prefix_cache,
+            prefix_hash_bits: 64,
+            priority_step_ns: PRIORITY_STEP_NS,
         },
         eos_tokens: vec![2],
         model: ModelLabel::default(),
@@ -133,7 +143,7 @@ pub fn run(
     for (i, (prompt, params)) in requests.iter().enumerate() {
         let stamps = HostStamps::at(engine.clock().now());
         let id = RequestId(i as u64);
-        engine.submit(Request { id, prompt: prompt.clone(), params: params.clone(), stamps });
+        engine.submit(Request::new(id, prompt.clone(), params.clone(), stamps));
     }
     let mut tokens: BTreeMap<RequestId, Vec<SampledToken>> = BTreeMap::new();
     let mut answers = BTreeMap::new();

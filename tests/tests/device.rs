@@ -11,7 +11,7 @@ use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice, LimitCaps, Mat
 use firstlight_engine::model::{Checkpoint, LoadFailure, MemorySource, PassLimits};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
 use firstlight_engine::runner::{GpuRunner, RunnerError};
-use firstlight_engine::sched::{Batch, BlockId, SampleRow, SchedulerConfig};
+use firstlight_engine::sched::{Batch, BlockId, PRIORITY_STEP_NS, SampleRow, SchedulerConfig};
 use firstlight_engine::timeline::ModelLabel;
 use firstlight_shaders::Home;
 use firstlight_shaders::WeightFormat;
@@ -75,6 +75,9 @@ impl Bench {
             max_model_len: LIMITS.max_model_len,
             max_waiting: 10,
             vocab_size: runner.vocab_size(),
+            prefix_cache: false,
+            prefix_hash_bits: 64,
+            priority_step_ns: PRIORITY_STEP_NS,
         };
         let config = EngineConfig {
             scheduler,
@@ -89,8 +92,7 @@ impl Bench {
     fn submit(&mut self, requests: &[Asked]) {
         for (id, (prompt, params)) in (0..).zip(requests) {
             let stamps = HostStamps::at(firstlight_engine::clock::Clock::now(self.engine.clock()));
-            let request =
-                Request { id: RequestId(id), prompt: prompt.clone(), params: params.clone(), stamps };
+            let request = Request::new(RequestId(id), prompt.clone(), params.clone(), stamps);
             self.engine.submit(request);
         }
     }
@@ -324,6 +326,7 @@ fn logits(caps: LimitCaps, model: &TinyModel, choice: KernelChoice) -> (Vec<f32>
     // The last token is of the last piece of the embedding.
     let tokens = [7, 2047, 2048, 4095, 4096, model.vocab_size as u32 - 1];
     let batch = Batch {
+        block_copies: Vec::new(),
         token_ids: tokens.to_vec(),
         positions: (0..6).collect(),
         slot_mapping: (0..6).collect(),

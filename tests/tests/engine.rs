@@ -127,8 +127,8 @@ fn a_request_can_be_aborted_wherever_it_is() {
             bench.step().expect("no failure was injected");
         }
         clock.advance(1_000);
-        assert!(bench.engine.abort(RequestId(1), FinishReason::Disconnected));
-        assert!(!bench.engine.abort(RequestId(1), FinishReason::Cancelled));
+        assert!(bench.engine.abort(RequestId(1), FinishReason::Disconnected, clock.now()));
+        assert!(!bench.engine.abort(RequestId(1), FinishReason::Cancelled, clock.now()));
         bench.engine.scheduler().check_integrity();
         bench.finish();
         assert_eq!(bench.ended(0).tokens, answer(&first, 12));

@@ -82,6 +82,7 @@ fn rows(tokens: &[u32], start: u32, block_size: u32) -> Batch {
     let end = start + num_rows;
     let params = Arc::new(SamplingParams::default());
     Batch {
+        block_copies: Vec::new(),
         token_ids: tokens.to_vec(),
         positions: (start..end).collect(),
         slot_mapping: (start..end).collect(),
@@ -153,14 +154,19 @@ fn chunks_of_any_size_and_evictions_give_the_same_ids() {
     // Just enough blocks for the longest of the short ones alone: they cannot all be in it at once.
     let (short, _): (Vec<_>, Vec<_>) = goldens.into_iter().partition(|g| g.name != "long300");
     let longest = short.iter().map(|g| g.prompt.len() as u32 + max_tokens).max().expect("a prompt");
-    let tight = Schedule { slots: 4, batch_tokens: 24, blocks: longest.div_ceil(LIMITS.block_size) + 1 };
+    let tight = Schedule {
+        slots: 4,
+        batch_tokens: 24,
+        blocks: longest.div_ceil(LIMITS.block_size) + 1,
+        prefix_cache: false,
+    };
     let answers = run(&mut runner, LIMITS, tight, &requests(&short, max_tokens));
     assert_golden(&short, &answers, max_tokens, "with a pool that is too small");
     assert!(answers.iter().any(|a| a.timeline.preemptions() > 0), "somebody is evicted");
     // Five blocks: the answer of `code` takes its third while the 39 tokens of `chat_gravity`, which need three, come in by
     // fours.
     let pair: Vec<_> = ["code", "chat_gravity"].iter().flat_map(|name| named(name)).collect();
-    let tight = Schedule { slots: 4, batch_tokens: 5, blocks: 5 };
+    let tight = Schedule { slots: 4, batch_tokens: 5, blocks: 5, prefix_cache: false };
     let answers = run(&mut runner, LIMITS, tight, &requests(&pair, 12));
     assert_golden(&pair, &answers, 12, "with an eviction in mid-prefill");
     let parts = answers[1].timeline.parts().and_then(|p| p.engine).expect("engine parts");
@@ -424,7 +430,7 @@ fn a_seed_gives_the_same_tokens_whatever_else_is_in_the_batch() {
         for schedule in [
             LIMITS.into(),
             Schedule { slots: 3, batch_tokens: 5, ..LIMITS.into() },
-            Schedule { slots: 6, batch_tokens: 64, blocks: 7 },
+            Schedule { slots: 6, batch_tokens: 64, blocks: 7, prefix_cache: false },
         ] {
             let together = run(&mut runner, LIMITS, schedule, &requests);
             let together: Vec<_> = together.into_iter().map(|a| a.tokens).collect();
@@ -441,7 +447,7 @@ fn an_eviction_in_mid_prefill_shows_on_the_timeline_and_the_ids_stay() {
     let free = run(&mut runner, LIMITS, LIMITS.into(), &requests);
     // Six blocks of 16: the first prompt fills three, and its second answer token wants a fourth while the second prompt,
     // which would need three, is on its way in chunks of eight.
-    let tight = Schedule { slots: 4, batch_tokens: 9, blocks: 6 };
+    let tight = Schedule { slots: 4, batch_tokens: 9, blocks: 6, prefix_cache: false };
     let cut = run(&mut runner, LIMITS, tight, &requests);
     for (a, b) in free.iter().zip(&cut) {
         assert_eq!(a.ids(), b.ids());

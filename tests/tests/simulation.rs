@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
 use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
-use firstlight_engine::sched::{SchedulerConfig, SequenceState};
+use firstlight_engine::sched::{PRIORITY_STEP_NS, SchedulerConfig, SequenceState};
 use firstlight_engine::timeline::{ModelLabel, Obstacle, Place, RequestTimeline, WaitCauses};
 use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
 
@@ -56,6 +56,9 @@ impl<'c> Simulation<'c> {
             max_model_len: rng.within(2, 48),
             max_waiting: rng.within(1, 24),
             vocab_size: VOCAB_SIZE,
+            prefix_cache: false,
+            prefix_hash_bits: 64,
+            priority_step_ns: PRIORITY_STEP_NS,
         };
         clock.advance(rng.below(100));
         let runner =
@@ -142,7 +145,7 @@ impl<'c> Simulation<'c> {
             scripted_answer(&prompt, &params, &EOS_TOKENS, longest as usize, VOCAB_SIZE)
         };
         let stamps = self.stamps();
-        self.engine.submit(Request { id: RequestId(u64::from(idx)), prompt, params, stamps });
+        self.engine.submit(Request::new(RequestId(u64::from(idx)), prompt, params, stamps));
         self.requests.push(Expected {
             answer,
             reason,
@@ -180,11 +183,11 @@ impl<'c> Simulation<'c> {
         let id = RequestId(idx as u64);
         let lives = self.engine.scheduler().sequences().any(|s| s.id() == id);
         self.bill(self.clock.now());
-        assert_eq!(self.engine.abort(id, reason), lives);
+        assert_eq!(self.engine.abort(id, reason, self.clock.now()), lives);
         if lives {
             self.requests[idx].aborted = Some(reason);
         }
-        assert!(!self.engine.abort(id, reason), "an aborted request is gone");
+        assert!(!self.engine.abort(id, reason, self.clock.now()), "an aborted request is gone");
         self.clock.advance(self.rng.below(50));
     }
 

@@ -231,7 +231,7 @@ impl ModelRunner for GpuRunner {
                 tokens.push(sampling::sample(&row, sample));
             }
         }
-        Ok(RunnerOutput { tokens, gpu_ns })
+        Ok(RunnerOutput { tokens, gpu_ns, stages: None })
     }
 }
 

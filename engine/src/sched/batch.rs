@@ -28,6 +28,9 @@ pub struct SampleRow {
 /// One forward pass: `num_rows` tokens of `num_seqs` sequences, rows of a sequence in position order and adjacent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
+    /// Blocks to copy before anything else of the pass, in this order: (from, to). A sequence that shares a block and has
+    /// to write into it gets a copy of its own.
+    pub block_copies: Vec<(BlockId, BlockId)>,
     /// `[num_rows]` token ids.
     pub token_ids: Vec<u32>,
     /// `[num_rows]` positions in their sequence, from 0.

@@ -2,6 +2,7 @@
 //!
 //! It reads no flags: a host fills it in. Invariant: a validated configuration has room for one token.
 
+use crate::clock::Nanos;
 use crate::request::RejectReason;
 
 /// The limits of one scheduler.
@@ -21,7 +22,16 @@ pub struct SchedulerConfig {
     pub max_waiting: u32,
     /// Token ids are below it.
     pub vocab_size: u32,
+    /// Whether full KV blocks are kept for prompts that begin alike (`--prefix-cache`).
+    pub prefix_cache: bool,
+    /// Bits of a block's hash that count, 1 to 64. 64 but in tests: collisions cost comparisons, never a wrong block.
+    pub prefix_hash_bits: u32,
+    /// What one level of priority is worth in waiting.
+    pub priority_step_ns: Nanos,
 }
+
+/// A second: a request one level less urgent is overtaken by those that come up to a second later.
+pub const PRIORITY_STEP_NS: Nanos = 1_000_000_000;
 
 impl SchedulerConfig {
     /// Refuses limits that leave no room for a token, naming the flag.
@@ -34,6 +44,7 @@ impl SchedulerConfig {
             ("max-model-len", self.max_model_len, 2),
             ("max-waiting", self.max_waiting, 1),
             ("vocab_size", self.vocab_size, 1),
+            ("prefix_hash_bits", self.prefix_hash_bits, 1),
         ];
         for (name, value, least) in limits {
             if value < least {

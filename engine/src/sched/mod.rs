@@ -12,6 +12,6 @@ mod wait_ledger;
 
 pub use batch::{Batch, BlockId, SampleRow};
 pub use block_pool::BlockPool;
-pub use config::SchedulerConfig;
+pub use config::{PRIORITY_STEP_NS, SchedulerConfig};
 pub use scheduler::{Scheduled, Scheduler, SchedulerOutput};
 pub use sequence::{Sequence, SequenceState};

@@ -48,6 +48,16 @@ pub struct TokenCounts {
     pub after_disconnect: u32,
 }
 
+/// What the GPU's own clock says, beside all sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GpuTimes {
+    /// The passes of the last admission up to the first token.
+    pub forward_ns: u64,
+    /// The pass that made the second token; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_decode_ns: Option<u64>,
+}
+
 /// The stamps; `None` if never reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {

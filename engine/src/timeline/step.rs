@@ -21,6 +21,19 @@ pub enum Obstacle {
     Paused,
 }
 
+/// GPU time of one step by stage, from a pass that was cut for it. In a sum with nothing: the cuts cost time themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StageTimes {
+    /// Token embedding.
+    pub embed_ns: u64,
+    /// All layers: norms, attention, feed-forward.
+    pub layers_ns: u64,
+    /// The output norm and the head, for the sampled rows.
+    pub head_ns: u64,
+    /// Sampling, where the GPU does it.
+    pub sample_ns: u64,
+}
+
 /// One step of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepRecord {
@@ -35,6 +48,9 @@ pub struct StepRecord {
     /// The pass on the GPU's own clock, where the adapter has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_ns: Option<u64>,
+    /// The same by stage, in profiling mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stages: Option<StageTimes>,
     /// Rows that continue an answer.
     pub decode_rows: u32,
     /// Prompt (or recomputed) tokens by request.

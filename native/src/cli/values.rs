@@ -11,6 +11,30 @@ pub enum Activations {
     Auto,
 }
 
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// It is on.
+    On,
+    /// It is off.
+    Off,
+}
+
+impl Switch {
+    /// Whether it is on.
+    pub fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
+
+pub(super) fn switch(text: &str) -> Result<Switch, String> {
+    match text {
+        "on" => Ok(Switch::On),
+        "off" => Ok(Switch::Off),
+        _ => Err("it must be on or off".into()),
+    }
+}
+
 /// The token ids of one prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenIds(pub Vec<u32>);
@@ -35,6 +59,12 @@ pub(super) fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, Strin
 /// A number whose range the engine knows.
 pub(super) fn number(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| "it must be a number, such as 0.7".into())
+}
+
+/// A number above 0.
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "it must be a number above 0, such as 2.5".into())
 }
 
 pub(super) fn seed(text: &str) -> Result<u64, String> {

@@ -23,6 +23,7 @@ impl ModelRunner for Recital {
         Ok(RunnerOutput {
             tokens: tokens.map(|token| SampledToken { token, logprobs: None }).collect(),
             gpu_ns: None,
+            stages: None,
         })
     }
 }

@@ -8,7 +8,7 @@ use firstlight_engine::request::{
     FinishReason, HostStamps, RejectReason, Request, RequestId, SamplingParams,
 };
 use firstlight_engine::runner::RunnerError;
-use firstlight_engine::sched::SchedulerConfig;
+use firstlight_engine::sched::{PRIORITY_STEP_NS, SchedulerConfig};
 use firstlight_engine::timeline::{EngineParts, ModelLabel, Place, RequestTimeline, StepRecord};
 use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
 
@@ -23,6 +23,9 @@ pub const ROOMY: SchedulerConfig = SchedulerConfig {
     max_model_len: 256,
     max_waiting: 16,
     vocab_size: VOCAB_SIZE,
+    prefix_cache: false,
+    prefix_hash_bits: 64,
+    priority_step_ns: PRIORITY_STEP_NS,
 };
 
 /// What is left of a request.
@@ -117,7 +120,7 @@ pub fn config(scheduler: SchedulerConfig, eos_tokens: &[u32]) -> EngineConfig {
 }
 
 pub fn request(id: u64, prompt: &[u32], params: SamplingParams, now: Nanos) -> Request {
-    Request { id: RequestId(id), prompt: prompt.to_vec(), params, stamps: HostStamps::at(now) }
+    Request::new(RequestId(id), prompt.to_vec(), params, HostStamps::at(now))
 }
 
 pub fn answer(prompt: &[u32], max_tokens: u32) -> Vec<u32> {

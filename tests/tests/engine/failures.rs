@@ -47,7 +47,7 @@ struct Fixed(Vec<SampledToken>);
 
 impl ModelRunner for Fixed {
     async fn execute(&mut self, _batch: &Batch) -> Result<RunnerOutput, RunnerError> {
-        Ok(RunnerOutput { tokens: self.0.clone(), gpu_ns: None })
+        Ok(RunnerOutput { tokens: self.0.clone(), gpu_ns: None, stages: None })
     }
 }
 

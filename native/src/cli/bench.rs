@@ -1,0 +1,75 @@
+//! The flags of `firstlight bench`: which load, how often, and where the figures go.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{EngineArgs, values};
+
+/// A load that is one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scenario {
+    /// One request at a time on an idle engine
+    Alone,
+    /// Eight requests at once on 2 slots
+    #[value(name = "burst-8x2")]
+    Burst8x2,
+    /// Eight requests at once on 4 slots
+    #[value(name = "burst-8x4")]
+    Burst8x4,
+    /// Six requests, one each second, on 2 slots
+    #[value(name = "staggered-6x2")]
+    Staggered6x2,
+    /// One request on an idle engine, under load, and under load with its prefix cached
+    Contexts,
+}
+
+/// `firstlight bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// A load that is one word
+    #[arg(long, env = "FIRSTLIGHT_SCENARIO", value_name = "NAME", conflicts_with_all = ["rate", "concurrency", "trace"])]
+    pub scenario: Option<Scenario>,
+    /// Open loop: requests arrive at random (Poisson), so many a second on average, whatever becomes of those before
+    #[arg(long, env = "FIRSTLIGHT_RATE", value_name = "R", conflicts_with_all = ["concurrency", "trace"], value_parser = values::positive)]
+    pub rate: Option<f64>,
+    /// Closed loop: so many clients, each of which asks again once it has its answer
+    #[arg(long, env = "FIRSTLIGHT_CONCURRENCY", value_name = "N", conflicts_with = "trace", value_parser = values::whole(1, 1024))]
+    pub concurrency: Option<u32>,
+    /// Replay the arrivals and lengths of a CSV file: arrival, prompt tokens, generated tokens
+    #[arg(long, env = "FIRSTLIGHT_TRACE", value_name = "FILE.csv")]
+    pub trace: Option<PathBuf>,
+    /// Divide the trace's lengths by this
+    #[arg(long, env = "FIRSTLIGHT_TRACE_SHRINK", value_name = "X", default_value_t = 1.0, value_parser = values::positive)]
+    pub trace_shrink: f64,
+    /// Play the trace so many times as fast
+    #[arg(long, env = "FIRSTLIGHT_TRACE_SPEED", value_name = "X", default_value_t = 1.0, value_parser = values::positive)]
+    pub trace_speed: f64,
+    /// Leave out so many requests at the trace's start
+    #[arg(long, env = "FIRSTLIGHT_TRACE_SKIP", value_name = "N", default_value_t = 0)]
+    pub trace_skip: u32,
+    /// Requests of one run; by default what the scenario says, 32 for the loops, and the whole trace
+    #[arg(long, env = "FIRSTLIGHT_REQUESTS", value_name = "N", value_parser = values::whole(1, 1_000_000))]
+    pub requests: Option<u32>,
+    /// Tokens of a prompt
+    #[arg(long, env = "FIRSTLIGHT_PROMPT_TOKENS", value_name = "N", default_value_t = 64, value_parser = values::whole(1, 1_000_000))]
+    pub prompt_tokens: u32,
+    /// Tokens at the beginning of each prompt that all have in common
+    #[arg(long, env = "FIRSTLIGHT_SHARED_TOKENS", value_name = "N", default_value_t = 0, value_parser = values::whole(0, 1_000_000))]
+    pub shared_tokens: u32,
+    /// Tokens of an answer
+    #[arg(long, env = "FIRSTLIGHT_OUTPUT_TOKENS", value_name = "N", default_value_t = 32, value_parser = values::whole(1, 1_000_000))]
+    pub output_tokens: u32,
+    /// Runs of the same load; the spread between them is printed
+    #[arg(long, env = "FIRSTLIGHT_REPEATS", value_name = "N", default_value_t = 3, value_parser = values::whole(1, 100))]
+    pub repeats: u32,
+    /// Same seed, same prompts and arrivals
+    #[arg(long, env = "FIRSTLIGHT_SEED", value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the whole result, every timeline included, to a file; without a name to stdout, and nothing else there
+    #[arg(long, env = "FIRSTLIGHT_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<String>,
+    /// Model and room.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
