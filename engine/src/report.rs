@@ -4,6 +4,7 @@
 //! imports `timeline`, `request` and `clock` alone. Invariant: percentiles are of wholes and means are of parts, so the
 //! parts of a report sum to its TTFT by `==`; a figure without a sample is absent, never 0 and never not-a-number.
 
+mod blame;
 mod buckets;
 mod context;
 mod distribution;
@@ -14,6 +15,7 @@ mod latency;
 mod sums;
 mod window;
 
+pub use blame::{Blame, BlameCause, SharedChunk, SlowestGap, blame, slowest_gap, slowest_gap_of};
 pub use buckets::{BatchBucket, GapFigures, GapsByBatch, PositionBucket};
 pub use context::ReportContext;
 pub use distribution::{Distribution, PERCENTILES, nearest_rank};

@@ -11,7 +11,7 @@ use super::buckets::{by_batch_and_position, gaps};
 use super::window::ended;
 use super::{
     DecodeSums, Distribution, EngineTtftSums, GapsByBatch, GaugeReadings, Gauges, PositionBucket,
-    ReportContext, ReportWindow, SumMismatch, TtftSums, nearest_rank,
+    ReportContext, ReportWindow, SlowestGap, SumMismatch, TtftSums, nearest_rank, slowest_gap_of,
 };
 use crate::clock::Nanos;
 use crate::request::{FinishReason, RequestId};
@@ -181,6 +181,9 @@ pub struct LatencyReport {
     pub prefix_cache: Option<PrefixCacheTokens>,
     /// The four gauges.
     pub gauges: Gauges,
+    /// The longest gap between two tokens, and what is to blame for it; absent where nobody has two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest_gap: Option<SlowestGap>,
     /// Inter-token latency against the batch.
     pub inter_token_by_batch: GapsByBatch,
     /// Inter-token latency against the position.
@@ -220,6 +223,7 @@ impl LatencyReport {
             tokens: token_totals(window),
             prefix_cache: context.prefix_cache.then(|| prefix_cache_tokens(window)),
             gauges: Gauges::of(steps, span(window), readings),
+            slowest_gap: slowest_gap_of(window, steps),
             inter_token_by_batch: GapsByBatch::default(),
             inter_token_by_position: Vec::new(),
             context,
