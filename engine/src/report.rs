@@ -6,6 +6,7 @@
 
 mod blame;
 mod buckets;
+mod chrome;
 mod context;
 mod distribution;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod window;
 
 pub use blame::{Blame, BlameCause, SharedChunk, SlowestGap, blame, slowest_gap, slowest_gap_of};
 pub use buckets::{BatchBucket, GapFigures, GapsByBatch, PositionBucket};
+pub use chrome::{ChromeTrace, chrome_trace};
 pub use context::ReportContext;
 pub use distribution::{Distribution, PERCENTILES, nearest_rank};
 pub use gauges::{Gauge, GaugeReadings, Gauges};
