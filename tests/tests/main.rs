@@ -10,3 +10,4 @@ mod shaders;
 mod simulation;
 mod text;
 mod tidy;
+mod trace;

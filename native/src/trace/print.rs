@@ -4,9 +4,10 @@
 //! the edges between the rows.
 
 use firstlight_engine::clock::Nanos;
-use firstlight_engine::timeline::RequestTimeline;
+use firstlight_engine::timeline::{RequestTimeline, StageTimes, StepRecord};
 
-use super::rows::{Place, Row};
+use super::rows::{Place, Row, answer_steps, prompt_steps};
+use super::work::StageSums;
 use crate::split;
 
 /// The widest line.
@@ -101,23 +102,67 @@ fn short_bytes(bytes: u64) -> String {
     }
 }
 
+/// What the adapter's clock says of the steps before the first token and of those after it, which the host's clock held
+/// against; empty where it says nothing.
+pub fn adapter_times(timeline: &RequestTimeline, steps: &[StepRecord]) -> Vec<String> {
+    let prompt = StageSums::of(prompt_steps(timeline, steps));
+    let answer = StageSums::of(answer_steps(timeline, steps));
+    let engine = timeline.parts().and_then(|parts| parts.engine);
+    let computing = engine.map(|engine| engine.lost_prefill + engine.prefill.total());
+    let decoding = timeline.decode().map(|decode| decode.total());
+    let line = |what: &str, sums: Option<StageSums>, of: Option<Nanos>| {
+        let (sums, of) = (sums.filter(|sums| sums.timed)?, of?);
+        let StageTimes { embed_ns, layers_ns, head_ns, sample_ns } = sums.times;
+        let parts =
+            [("embedding", embed_ns), ("layers", layers_ns), ("head", head_ns), ("sample", sample_ns)];
+        let parts = parts.into_iter().filter(|(_, ns)| *ns > 0);
+        let words: Vec<String> =
+            parts.map(|(name, ns)| format!("{name} {}", milliseconds(micros(ns)))).collect();
+        let of = milliseconds(micros(of));
+        let plural = if sums.steps == 1 { "" } else { "s" };
+        Some(format!("GPU, {} step{plural} {what}: {}; of {of} ms", sums.steps, words.join(" + ")))
+    };
+    let both = [line("of the prompt", prompt, computing), line("after it", answer, decoding)];
+    both.into_iter().flatten().collect()
+}
+
 /// What the table does not show: the split of the first token's time, and what each admission found and computed.
-pub fn notes(timeline: &RequestTimeline) -> String {
-    let mut text = String::new();
-    for part in split::line(timeline).split("; ").filter(|part| !part.is_empty()) {
-        text.push_str(part);
-        text.push('\n');
-    }
+pub fn notes(timeline: &RequestTimeline) -> Vec<String> {
+    let split = split::line(timeline);
+    let mut lines: Vec<String> =
+        split.split("; ").filter(|part| !part.is_empty()).map(str::to_owned).collect();
     let last = timeline.attempts().len();
     for (idx, attempt) in timeline.attempts().iter().enumerate() {
-        let number = if last > 1 { format!(" {}", idx + 1) } else { String::new() };
+        let number = if last > 1 { format!(" {} of {last}", idx + 1) } else { String::new() };
         let lost = if idx + 1 < last { ", then evicted" } else { "" };
-        text.push_str(&format!(
-            "admission{number}: {} tokens from the prefix cache, {} computed in {} ms{lost}\n",
+        lines.push(format!(
+            "admission{number}: {} prompt tokens, {} from the prefix cache, {} computed in {} ms{lost}",
+            timeline.tokens().prompt,
             attempt.cached,
             attempt.computed,
             milliseconds(micros(attempt.to - attempt.from)),
         ));
+    }
+    lines
+}
+
+/// `line` in lines of at most [`WIDTH`], where its words allow it; all but the first are indented.
+pub fn wrap(line: &str) -> String {
+    if line.chars().count() <= WIDTH {
+        return line.to_owned();
+    }
+    let (mut text, mut column) = (String::new(), 0);
+    for word in line.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > WIDTH {
+            text.push_str("\n  ");
+            column = 2;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
     }
     text
 }
@@ -163,6 +208,21 @@ mod tests {
         };
         let top: u64 = [1, 4, 7].into_iter().map(|idx| shown(lines[idx])).sum();
         assert_eq!(top, shown(lines[8]), "{text}");
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_between_words() {
+        let check = |line: &str, expected: &[usize]| {
+            let wrapped = wrap(line);
+            let lengths: Vec<usize> = wrapped.lines().map(|line| line.chars().count()).collect();
+            assert_eq!(lengths, expected, "{wrapped}");
+            assert_eq!(wrapped.replace("\n  ", " "), line);
+        };
+        check("short", &[5]);
+        check(&["word"; 20].join(" "), &[99]);
+        check(&["word"; 21].join(" "), &[99, 6]);
+        check(&"x".repeat(120), &[120]);
+        check(&format!("see {}", "x".repeat(120)), &[3, 122]);
     }
 
     #[test]

@@ -102,6 +102,25 @@ pub fn rows(timeline: &RequestTimeline, steps: &[StepRecord], facts: &Facts) -> 
     rows
 }
 
+/// The steps that computed some of the request's prompt before its first token.
+pub fn prompt_steps<'a>(
+    timeline: &RequestTimeline,
+    steps: &'a [StepRecord],
+) -> impl Iterator<Item = &'a StepRecord> + use<'a> {
+    let (cut, id) = (timeline.stamps().cut().unwrap_or_default(), timeline.id());
+    steps.iter().filter(move |step| step.done_at <= cut && step.prefill.iter().any(|(one, _)| *one == id))
+}
+
+/// The steps that made the request's tokens after the first.
+pub fn answer_steps<'a>(
+    timeline: &'a RequestTimeline,
+    steps: &'a [StepRecord],
+) -> impl Iterator<Item = &'a StepRecord> {
+    let made = timeline.token_step().get(1..).unwrap_or_default();
+    let known = |id: &u64| steps.binary_search_by_key(id, |step| step.id).ok();
+    made.iter().filter_map(known).map(|idx| &steps[idx])
+}
+
 struct Table<'a> {
     timeline: &'a RequestTimeline,
     steps: &'a [StepRecord],
@@ -233,13 +252,8 @@ impl Table<'_> {
         words.unwrap_or("nothing to wait for").to_owned()
     }
 
-    /// The steps that computed some of the prompt before the first token.
     fn own_prefill(&self) -> impl Iterator<Item = &StepRecord> {
-        let cut = self.timeline.stamps().cut().unwrap_or_default();
-        let id = self.timeline.id();
-        let of =
-            move |step: &&StepRecord| step.done_at <= cut && step.prefill.iter().any(|(one, _)| *one == id);
-        self.steps.iter().filter(of)
+        prompt_steps(self.timeline, self.steps)
     }
 
     /// Stages 6 to 9.
@@ -307,15 +321,20 @@ impl Table<'_> {
     /// Stages 10 to 12: from the first token to the end, cut where the first text was written.
     fn rest(&self) -> Vec<Row> {
         let counts = self.timeline.tokens();
-        let blocks = (u64::from(counts.prompt) + u64::from(counts.generated))
+        // The last token is nobody's predecessor: it has no keys and values.
+        let blocks = (u64::from(counts.prompt) + u64::from(counts.generated).saturating_sub(1))
             .div_ceil(u64::from(self.facts.block_size.max(1)));
         let cuts = Cuts::of(self.timeline);
         let reached = self.timeline.stamps().first_token.is_some();
-        let text_bound = match (reached, self.timeline.stamps().first_write, self.parts.transport) {
+        let stamps = self.timeline.stamps();
+        // What came before the second token is the way to the host's thread.
+        let second = self.timeline.token_at().get(1);
+        let held = second.is_some_and(|second| stamps.first_text >= Some(*second));
+        let text_bound = match (reached, stamps.first_write.is_some(), held) {
             (false, ..) => NOT_REACHED,
-            (true, None, _) => "not streamed: one write",
-            (true, Some(_), Some(parts)) if parts.hold > parts.write => "held back until it is text",
-            (true, Some(_), _) => ONE_THREAD,
+            (true, false, _) => "not streamed: one write",
+            (true, true, true) => "held back until it is text",
+            (true, true, false) => ONE_THREAD,
         };
         let stream_out = Row {
             bound: text_bound.to_owned(),
@@ -334,13 +353,11 @@ impl Table<'_> {
 
     fn decode(&self, ns: Nanos) -> Row {
         let shape = &self.facts.shape;
-        let made = self.timeline.token_step().get(1..).unwrap_or_default();
-        let known = |id: &u64| self.steps.binary_search_by_key(id, |step| step.id).ok();
-        let sums = StageSums::of(made.iter().filter_map(known).map(|idx| &self.steps[idx]));
+        let sums = StageSums::of(answer_steps(self.timeline, self.steps));
         let work = TokenWork::of_answer(self.timeline, shape);
         let bound = if self.timeline.stamps().first_token.is_none() {
             NOT_REACHED.to_owned()
-        } else if made.is_empty() {
+        } else if self.timeline.tokens().generated < 2 {
             "one token is no loop".to_owned()
         } else if let Some(words) = self.timeline.decode().and_then(interrupted) {
             words.to_owned()

@@ -89,7 +89,8 @@ impl StageSums {
 /// What some tokens of one request add to the weights of their steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenWork {
-    /// Bytes of keys and values that attention reads, each position once a step.
+    /// Bytes of keys and values that attention reads: each position once for each step of an answer, and once for each
+    /// admission of a prompt.
     pub kv_read: u64,
     /// Bytes of keys and values written.
     pub kv_written: u64,
