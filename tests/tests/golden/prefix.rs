@@ -1,7 +1,7 @@
 //! The prefix cache on the real model: what is shared is not computed again, and the ids are those without it.
 
-use firstlight_tests::full;
 use firstlight_tests::TestRng;
+use firstlight_tests::full;
 use firstlight_tests::served::{Answer, Asked, LIMITS, Schedule, Setup, greedy, load, run, run_waves};
 
 use super::{default_model, named};
@@ -62,12 +62,13 @@ fn the_same_prompt_again_computes_one_token_in_a_copy_of_its_last_block() {
 
 #[test]
 fn random_prompts_under_eviction_hit_nothing() {
-    let asked = prompts(6, 0, 40);
+    // Three blocks each, and a fourth once the answer has come to nine tokens.
+    let asked: Vec<Asked> = prompts(4, 0, 40).into_iter().map(|(prompt, _)| (prompt, greedy(12))).collect();
     let mut runner = load(&default_model(), Setup::default());
     let free = run(&mut runner, LIMITS, LIMITS.into(), &asked);
     let tight = Schedule { slots: 4, batch_tokens: 48, blocks: 7, prefix_cache: true };
     let (answers, counters) = run_waves(&mut runner, LIMITS, tight, &[&asked]);
     assert_eq!(ids(&answers), ids(&free));
     assert!(counters.preemptions_total > 0, "the pool is too small for two answers");
-    assert_eq!((counters.prefix_queries_total, counters.prefix_hits_total), (240, 0));
+    assert_eq!((counters.prefix_queries_total, counters.prefix_hits_total), (160, 0));
 }
