@@ -114,7 +114,7 @@ pub struct RankedRequest {
 pub struct TokenTotals {
     /// In the prompts.
     pub prompt: u64,
-    /// Found in the pool at the last admissions.
+    /// Found in the pool at the first admissions.
     pub cached: u64,
     /// Rows computed, those of evicted residencies included.
     pub computed: u64,

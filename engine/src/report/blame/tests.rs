@@ -1,6 +1,6 @@
 //! Who is to blame for gaps that were made by hand.
 
-use super::super::fixtures::{answered, finished, live, ring, seal, step};
+use super::super::fixtures::{answered, computed, finished, live, ring, seal, step};
 use super::*;
 use crate::request::FinishReason;
 use crate::timeline::Edge;
@@ -129,14 +129,14 @@ fn an_eviction_of_the_request_is_told_by_its_two_halves() {
     let [admitted, given] = [Edge::Admitted { cached: 0 }, Edge::Chunk { tokens: 3 }];
     let mut edges = vec![(Edge::Queued, 6), (admitted.clone(), 6), (given.clone(), 6)];
     for (step, at) in [(0, 20), (1, 30), (2, 40), (3, 50)] {
-        edges.push((Edge::Computed { tokens: if step == 0 { 3 } else { 1 } }, at * MS));
+        edges.push((computed(if step == 0 { 3 } else { 1 }), at * MS));
         edges.push((Edge::Token { step }, at * MS));
     }
     edges.extend([
         (Edge::Preempted, 50 * MS),
         (admitted, 90 * MS),
         (given, 90 * MS),
-        (Edge::Computed { tokens: 7 }, 120 * MS),
+        (computed(7), 120 * MS),
         (Edge::Token { step: 6 }, 120 * MS),
         (finished(FinishReason::Length), 120 * MS),
     ]);

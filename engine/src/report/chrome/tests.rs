@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::fixtures::{answered, finished, live, ring, seal, step};
+use super::super::fixtures::{answered, computed, finished, live, ring, seal, step};
 use super::*;
 use crate::request::{FinishReason, RequestId};
 use crate::timeline::{Edge, RequestLabels};
@@ -76,19 +76,19 @@ fn a_request_is_drawn_by_its_parts_and_split_where_it_was_evicted() {
             (Edge::Queued, 10),
             (admitted.clone(), 12),
             (chunk(2), 12),
-            (Edge::Computed { tokens: 2 }, 19),
+            (computed(2), 19),
             (Edge::Preempted, 25),
             (admitted.clone(), 40),
             (chunk(3), 40),
-            (Edge::Computed { tokens: 3 }, 70),
+            (computed(3), 70),
             (Edge::Token { step: 3 }, 70),
             (chunk(1), 70),
-            (Edge::Computed { tokens: 1 }, 75),
+            (computed(1), 75),
             (Edge::Token { step: 4 }, 75),
             (Edge::Preempted, 90),
             (admitted, 95),
             (chunk(5), 95),
-            (Edge::Computed { tokens: 5 }, 105),
+            (computed(5), 105),
             (Edge::Token { step: 6 }, 105),
             (finished(FinishReason::Stop), 110),
         ],
@@ -146,7 +146,7 @@ fn what_has_not_finished_is_closed_at_its_last_instant() {
         (Edge::Queued, 7),
         (Edge::Admitted { cached: 0 }, 9),
         (Edge::Chunk { tokens: 3 }, 9),
-        (Edge::Computed { tokens: 3 }, 20),
+        (computed(3), 20),
         (Edge::Token { step: 0 }, 20),
     ];
     check(live(1, 0, &edges), &host);
