@@ -5,6 +5,7 @@
 
 mod adapter;
 mod crowd;
+mod cuts;
 mod print;
 mod rates;
 mod rows;

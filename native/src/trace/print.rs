@@ -197,7 +197,6 @@ mod tests {
             row(10, None, Some(501)),
         ];
         let text = table(&rows, 99_999_999_400 + 1_499 + 501);
-        println!("{text}");
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
         let strokes: Vec<char> = text.chars().filter(|c| "┌├└".contains(*c)).collect();

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::doctor::measures;
 use crate::failure::Failure;
 
-/// What the adapter can do at most: the best of the runs whose median `firstlight doctor` shows.
+/// What the adapter can do at most, as `firstlight doctor` measures it: medians, because a run on a busy machine may come
+/// out too fast as well as too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rates {
     /// Memory bandwidth in GB/s.
@@ -40,8 +41,8 @@ impl Rates {
         let mut kernels = KernelCache::default();
         let home = KernelChoice::for_adapter(device.facts()).home;
         Ok(Self {
-            gigabytes: measures::bandwidth(device, &mut kernels, home)?.max,
-            gigaflops: measures::arithmetic(device, &mut kernels)?.max,
+            gigabytes: measures::bandwidth(device, &mut kernels, home)?.median,
+            gigaflops: measures::arithmetic(device, &mut kernels)?.median,
         })
     }
 
@@ -74,7 +75,7 @@ impl Rates {
 
 /// `name: reached of possible`, both in billions.
 fn of(name: &str, reached: f64, possible: f64, unit: &str) -> String {
-    // Caches, and a machine that was busier while it was measured.
+    // By its caches, or because the machine was busier while it was measured.
     if reached >= possible {
         return format!("{name}: {}, its peak", figure(reached, reached, unit));
     }

@@ -9,6 +9,7 @@ use firstlight_engine::gpu::SampleOn;
 use firstlight_engine::timeline::{DecodeParts, EngineParts, Parts, RequestTimeline, StepRecord, WaitCauses};
 use serde::Serialize;
 
+use super::cuts::Cuts;
 use super::rates::Rates;
 use super::shape::ModelShape;
 use super::work::{StageSums, TokenWork};
@@ -154,10 +155,8 @@ impl Table<'_> {
     fn preparation(&self) -> Vec<Row> {
         let (parts, text) = (&self.parts, &self.facts.text);
         let host = &self.timeline.stamps().host;
-        let reached = |idx: usize, bound: &str| -> String {
-            let started = host.get(idx).copied().flatten().is_some();
-            if started { bound.to_owned() } else { NOT_REACHED.to_owned() }
-        };
+        let begun = |idx: usize| host.get(idx).copied().flatten().is_some();
+        let reached = |idx: usize, bound: &str| (if begun(idx) { bound } else { NOT_REACHED }).to_owned();
         let prompt_ids = u64::from(self.timeline.tokens().prompt) * 4;
         let parse = parts.gateway + parts.route + parts.preparation.wait;
         let templated = if text.rendered.is_some() { ONE_THREAD } else { "no template" };
@@ -176,7 +175,7 @@ impl Table<'_> {
             },
             Row {
                 bound: reached(4, ONE_THREAD),
-                bytes_in: Some(text.rendered.unwrap_or(text.prompt)),
+                bytes_in: begun(4).then(|| text.rendered.unwrap_or(text.prompt)),
                 bytes_out: (prompt_ids > 0).then_some(prompt_ids),
                 ..self.row(3, "tokenise", Place::Host, Some(parts.preparation.tokenise))
             },
@@ -384,33 +383,6 @@ fn interrupted(parts: DecodeParts) -> Option<&'static str> {
     ];
     let largest = causes.into_iter().max_by_key(|(ns, _)| *ns)?;
     (largest.0 > parts.compute).then_some(largest.1)
-}
-
-/// The time after the first token, apart.
-struct Cuts {
-    stream_out: Nanos,
-    decode: Nanos,
-    teardown: Nanos,
-}
-
-impl Cuts {
-    /// The first text leaves while the engine decodes on, or, where it was held back that long, once it has ended. Either
-    /// way the three follow each other from the first token (or the end, without one) to the last write.
-    fn of(timeline: &RequestTimeline) -> Self {
-        let stamps = timeline.stamps();
-        let finished = stamps.finished.unwrap_or_default();
-        let end = finished.max(stamps.last_write.unwrap_or(finished));
-        let first_token = stamps.first_token.unwrap_or(finished);
-        match stamps.first_write.filter(|write| *write <= end) {
-            Some(write) if write <= finished => {
-                Self { stream_out: write - first_token, decode: finished - write, teardown: end - finished }
-            }
-            Some(write) => {
-                Self { stream_out: write - finished, decode: finished - first_token, teardown: end - write }
-            }
-            None => Self { stream_out: 0, decode: finished - first_token, teardown: end - finished },
-        }
-    }
 }
 
 fn add(a: WaitCauses, b: WaitCauses) -> WaitCauses {

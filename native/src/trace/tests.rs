@@ -162,7 +162,6 @@ impl World {
         assert_eq!(inner, [5, 6, 8, 9]);
         let printed = print::table(&rows, whole);
         assert!(printed.lines().all(|line| line.chars().count() <= print::WIDTH), "{printed}");
-        println!("{printed}");
         rows
     }
 }
