@@ -77,7 +77,7 @@ impl Rates {
 fn of(name: &str, reached: f64, possible: f64, unit: &str) -> String {
     // By its caches, or because the machine was busier while it was measured.
     if reached >= possible {
-        return format!("{name}: {}, its peak", figure(reached, reached, unit));
+        return format!("{name}: {} (peak)", figure(reached, reached, unit));
     }
     let with_unit = figure(possible, possible, unit);
     let bare = figure(reached, possible, unit);
@@ -110,7 +110,8 @@ mod tests {
         check(gpu, (3_500_000_000, 10, 1_000_000), "memory: 3500 of 4000 GB/s");
         check(gpu, (1, 55_000_000_000, 1_000_000), "compute: 55 of 60 TFLOP/s");
         check(cpu, (5000, 9000, 1_000_000), "overhead: 0% of peak rates");
-        check(cpu, (7_000_000, 9_000_000, 1_000_000), "memory: 7.0 GB/s, its peak");
+        check(cpu, (7_000_000, 9_000_000, 1_000_000), "memory: 7.0 GB/s (peak)");
+        check(cpu, (1, 102_000_000, 1_000_000), "compute: 102 GFLOP/s (peak)");
         check(None, (5_000_000, 12_000_000, 1_000_000), "5.0 GB/s, 12 GFLOP/s");
         check(cpu, (5, 5, 0), "nothing to do");
     }
