@@ -6,16 +6,16 @@
 use std::io::BufRead;
 
 use firstlight_engine::clock::Clock;
-use firstlight_engine::request::{FinishReason, SamplingParams};
-use firstlight_engine::runner::ModelRunner;
+use firstlight_engine::request::{FinishReason, RejectReason, SamplingParams};
 use firstlight_engine::text::{ChatMessage, PromptInput};
 
 use crate::answer::Answer;
+use crate::ask::Ask;
 use crate::cli::ChatArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::load::{self, Needs};
-use crate::session::{Ask, Session};
+use crate::session::Session;
 use crate::terminal::{note, write, write_line};
 use crate::{run, split};
 
@@ -26,7 +26,8 @@ const HELP: &str = "/reset forgets the conversation, /help shows this, /quit lea
 /// Runs the command.
 ///
 /// # Errors
-/// Those of loading, and a device that failed; a refused question is only told.
+/// Those of loading, and an engine that is gone for good; a refused question, or one that the device failed in, is only
+/// told.
 pub fn run(args: &ChatArgs) -> Result<(), Failure> {
     let params = args.sampling.params(run::draw_seed())?;
     if params.logprobs.is_some() {
@@ -59,12 +60,11 @@ pub fn run(args: &ChatArgs) -> Result<(), Failure> {
             command if is_command(command) => note(&format!("there is no {command}; {HELP}")),
             question => {
                 conversation.push("user", question);
+                let input = PromptInput::Chat(conversation.messages.clone());
+                let params = params_for(&params, conversation.messages.len());
                 let ask = Ask {
-                    input: PromptInput::Chat(conversation.messages.clone()),
-                    params: params_for(&params, conversation.messages.len()),
                     parse_special: args.parse_special,
-                    route: "chat",
-                    received: session.clock().now(),
+                    ..Ask::new(input, params, "chat", session.clock().now())
                 };
                 interrupt.answering();
                 match answer(&mut session, ask, &interrupt)? {
@@ -81,39 +81,31 @@ fn params_for(params: &SamplingParams, turn: usize) -> SamplingParams {
     SamplingParams { seed: params.seed.wrapping_add(turn as u64), ..params.clone() }
 }
 
-/// Streams one answer; `None` where the question was refused.
-fn answer<R: ModelRunner>(
-    session: &mut Session<R>,
-    ask: Ask,
-    interrupt: &Interrupt,
-) -> Result<Option<String>, Failure> {
+/// Streams one answer; `None` where it adds nothing to the conversation.
+fn answer(session: &mut Session, ask: Ask, interrupt: &Interrupt) -> Result<Option<String>, Failure> {
     let clock = session.clock();
-    let id = session.ask(ask);
-    let mut answer = Answer::default();
-    while session.has_work() {
-        if interrupt.take() {
-            session.abort(id, FinishReason::Cancelled);
-        }
-        let stepped = session.step();
-        for event in stepped.events {
-            let added = answer.take(event, clock.now());
-            if !added.is_empty() {
-                write(&added)?;
-                answer.wrote(clock.now());
-            }
-        }
-        if let Some(error) = stepped.failure {
-            write_line("")?;
-            run::report_defect(answer.seal(Some(clock.now())));
-            return Err(error.into());
-        }
-    }
+    let mut answers = run::listen(session, vec![ask], true, interrupt)?;
     write_line("")?;
+    let Some(mut answer) = answers.pop() else { return Ok(None) };
     run::report_defect(answer.seal(Some(clock.now())));
+    read(answer)
+}
+
+/// What an ended answer adds to the conversation; the rest is told.
+fn read(answer: Answer) -> Result<Option<String>, Failure> {
     let Some(ended) = &answer.ended else { return Ok(None) };
-    if let Some(reason) = &ended.detail {
-        note(&format!("{reason}; /reset starts a new conversation"));
-        return Ok(None);
+    match (ended.reason, &ended.detail) {
+        (_, Some(reason @ RejectReason::Stopped(_))) => return Err(reason.clone().into()),
+        (_, Some(reason)) => {
+            note(&format!("{reason}; /reset starts a new conversation"));
+            return Ok(None);
+        }
+        // What happened stands above, from the engine's thread.
+        (FinishReason::Failed, None) => {
+            note("the answer is lost and the question is forgotten; ask it again");
+            return Ok(None);
+        }
+        _ => {}
     }
     match split::line(&ended.timeline).as_str() {
         "" => note("stopped before the first token; the question is forgotten"),
@@ -196,6 +188,7 @@ fn read_line(input: &mut impl BufRead) -> Result<Line, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::tests::{Order, Rebuild, Rig, prompt};
 
     fn check(input: &[u8], expected: &[Line]) {
         let mut reader = std::io::BufReader::with_capacity(7, input);
@@ -203,6 +196,44 @@ mod tests {
             assert_eq!(read_line(&mut reader).unwrap(), *line);
         }
         assert_eq!(read_line(&mut reader).unwrap(), Line::End);
+    }
+
+    #[test]
+    fn a_question_that_the_device_failed_in_is_forgotten_and_the_next_one_is_answered() {
+        let rig = Rig { slots: 1, ..Rig::default() }.start();
+        rig.give(Order::Run);
+        rig.give(Order::Fail);
+        rig.free();
+        let mut session = Session::new(rig.thread);
+        let mut ask = |len| {
+            let ask = Ask::new(PromptInput::Ids(prompt(len)), rig.params.clone(), "chat", 1);
+            let answers = run::listen(&mut session, vec![ask], false, &Interrupt::default());
+            let answer = answers.unwrap().pop().unwrap();
+            (answer.tokens.len(), read(answer))
+        };
+        assert_eq!(ask(2), (1, Ok(None)));
+        // Without a tokenizer an answer has no text, and so adds none.
+        assert_eq!(ask(4), (3, Ok(None)));
+    }
+
+    #[test]
+    fn an_engine_that_is_gone_ends_the_conversation() {
+        let rig = Rig { rebuild: Rebuild::Fails, ..Rig::default() }.start();
+        rig.give(Order::Fail);
+        rig.free();
+        let mut session = Session::new(rig.thread);
+        let mut ask = || {
+            let ask = Ask::new(PromptInput::Ids(prompt(2)), rig.params.clone(), "chat", 1);
+            read(run::listen(&mut session, vec![ask], false, &Interrupt::default()).unwrap().pop().unwrap())
+        };
+        // A question that comes while the device is opened again fails with it.
+        let failure = loop {
+            match ask() {
+                Ok(added) => assert_eq!(added, None),
+                Err(failure) => break failure,
+            }
+        };
+        assert!(failure.sentence.contains("the engine has stopped"), "{failure}");
     }
 
     fn text(line: &str) -> Line {

@@ -4,29 +4,33 @@
 //! Ctrl-C ends the answers where they are: what there is of them is printed, and the exit code is 130.
 
 use std::io::{IsTerminal, Read};
+use std::time::Duration;
 
 use firstlight_engine::clock::Clock;
 use firstlight_engine::engine::RequestEvent;
 use firstlight_engine::request::{FinishReason, RequestId};
-use firstlight_engine::runner::ModelRunner;
 use firstlight_engine::text::{ChatMessage, PromptInput};
 
 use crate::answer::Answer;
+use crate::ask::Ask;
 use crate::cli::RunArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::load::{self, Needs};
-use crate::session::{Ask, Session};
+use crate::session::Session;
 use crate::split;
 use crate::terminal::{note, write, write_json, write_line};
 
 /// The most bytes that are read as one prompt.
 const MAX_PROMPT_BYTES: u64 = 4 << 20;
+/// How soon Ctrl-C is heard while no event comes.
+const INTERRUPT_POLL: Duration = Duration::from_millis(50);
 
 /// Runs the command.
 ///
 /// # Errors
-/// Wrong usage before anything is loaded, then the model, then the adapter, then the first answer that failed.
+/// Wrong usage before anything is loaded, then the model, then the adapter, then the first answer that failed: those
+/// behind it are answered all the same.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let params = args.sampling.params(draw_seed())?;
     if params.logprobs.is_some() && !args.output.json {
@@ -44,11 +48,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     interrupt.answering();
     let received = session.clock().now();
     let asks = prompts.into_iter().map(|input| Ask {
-        input,
-        params: params.clone(),
         parse_special: args.parse_special,
-        route: "run",
-        received,
+        ..Ask::new(input, params.clone(), "run", received)
     });
     answer_all(&mut session, asks.collect(), &titles, args.output.json, &interrupt)
 }
@@ -136,9 +137,9 @@ fn title(input: &PromptInput) -> String {
     if short.len() < text.trim_end().len() { format!("{short}...") } else { short }
 }
 
-/// Asks all at once, steps until all have ended, and prints.
-fn answer_all<R: ModelRunner>(
-    session: &mut Session<R>,
+/// Asks all at once and prints the answers, streamed if there is only one.
+fn answer_all(
+    session: &mut Session,
     asks: Vec<Ask>,
     titles: &[String],
     json: bool,
@@ -146,30 +147,9 @@ fn answer_all<R: ModelRunner>(
 ) -> Result<(), Failure> {
     let clock = session.clock();
     let streamed = asks.len() == 1 && !json;
-    let ids: Vec<RequestId> = asks.into_iter().map(|ask| session.ask(ask)).collect();
-    let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
-    let mut device_failure = None;
-    while session.has_work() && device_failure.is_none() {
-        if interrupt.take() {
-            ids.iter().for_each(|id| session.abort(*id, FinishReason::Cancelled));
-        }
-        let stepped = session.step();
-        for event in stepped.events {
-            let Some(answer) =
-                ids.iter().position(|id| *id == owner(&event)).and_then(|i| answers.get_mut(i))
-            else {
-                continue;
-            };
-            let added = answer.take(event, clock.now());
-            if streamed && !added.is_empty() {
-                write(&added)?;
-                answer.wrote(clock.now());
-            }
-        }
-        device_failure = stepped.failure;
-    }
+    let mut answers = listen(session, asks, streamed, interrupt)?;
     let has_text = session.has_tokenizer();
-    let mut outcome = device_failure.map_or(Ok(()), |error| Err(error.into()));
+    let mut outcome = Ok(());
     for (idx, answer) in answers.iter_mut().enumerate() {
         if json {
             report_defect(answer.seal(None));
@@ -184,6 +164,38 @@ fn answer_all<R: ModelRunner>(
         outcome = outcome.and_then(|()| verdict(answer));
     }
     outcome
+}
+
+/// Asks all at once and listens until all have ended; `streamed` text is written as it comes. Ctrl-C ends them where they
+/// are.
+///
+/// # Errors
+/// The reader of a streamed answer is gone.
+pub fn listen(
+    session: &mut Session,
+    asks: Vec<Ask>,
+    streamed: bool,
+    interrupt: &Interrupt,
+) -> Result<Vec<Answer>, Failure> {
+    let clock = session.clock();
+    let ids: Vec<RequestId> = asks.into_iter().map(|ask| session.ask(ask)).collect();
+    let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
+    while session.is_answering() {
+        if interrupt.take() {
+            ids.iter().for_each(|id| session.abort(*id, FinishReason::Cancelled));
+        }
+        let Some(heard) = session.hear(INTERRUPT_POLL) else { continue };
+        let owner = owner(&heard.event);
+        let Some(answer) = ids.iter().position(|id| *id == owner).and_then(|i| answers.get_mut(i)) else {
+            continue;
+        };
+        let added = answer.take(heard.event, heard.at);
+        if streamed && !added.is_empty() {
+            write(&added)?;
+            answer.wrote(clock.now());
+        }
+    }
+    Ok(answers)
 }
 
 fn owner(event: &RequestEvent) -> RequestId {
@@ -235,5 +247,27 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
             "the answer ended early ({}); run the command again",
             split::word(reason)
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::tests::{Order, Rig, prompt};
+
+    #[test]
+    fn after_a_device_failure_the_queued_prompts_are_answered_and_the_exit_code_is_1() {
+        let rig = Rig { slots: 1, ..Rig::default() }.start();
+        rig.give(Order::Run);
+        rig.give(Order::Fail);
+        rig.free();
+        let mut session = Session::new(rig.thread);
+        let ask = |len| Ask::new(PromptInput::Ids(prompt(len)), rig.params.clone(), "run", 1);
+        let answers = listen(&mut session, vec![ask(2), ask(4)], false, &Interrupt::default()).unwrap();
+        let told: Vec<_> =
+            answers.iter().map(|answer| verdict(answer).map_err(|failure| failure.exit)).collect();
+        assert_eq!(told, [Err(crate::failure::Exit::Failed), Ok(())]);
+        assert_eq!(answers[0].tokens.len(), 1, "what there was before the failure is kept");
+        assert_eq!(answers[1].tokens.len(), 3);
     }
 }

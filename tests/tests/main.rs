@@ -2,6 +2,7 @@
 
 mod cli;
 mod device;
+mod driver;
 mod engine;
 mod golden;
 mod kernels;
