@@ -58,19 +58,30 @@ impl Answer {
         self.first_write.get_or_insert(now);
     }
 
-    /// Puts the host's stamps into the timeline and closes it. `last_write` is absent where the copy is part of the
-    /// answer itself. Returns what broke, which is a defect of the program.
-    pub fn seal(&mut self, last_write: Option<Nanos>) -> Option<String> {
-        let (first_text, first_write) = (self.first_text, self.first_write);
-        let timeline = &mut self.ended.as_mut()?.timeline;
+    /// A copy of the timeline with what is known by now, for the answer itself to carry; `None` while it grows.
+    pub fn known(&self, first_write: Option<Nanos>) -> Option<RequestTimeline> {
+        let mut timeline = RequestTimeline::clone(&self.ended.as_ref()?.timeline);
+        self.stamp(&mut timeline, first_write);
+        Some(timeline)
+    }
+
+    fn stamp(&self, timeline: &mut RequestTimeline, first_write: Option<Nanos>) {
         if timeline.stamps().first_token.is_some() {
-            if let Some(at) = first_text {
+            if let Some(at) = self.first_text {
                 timeline.first_text(at);
             }
-            if let Some(at) = first_write.filter(|_| first_text.is_some()) {
+            if let Some(at) = first_write.filter(|_| self.first_text.is_some()) {
                 timeline.first_write(at);
             }
         }
+    }
+
+    /// Puts the host's stamps into the timeline and closes it. `last_write` is absent where the copy is part of the
+    /// answer itself. Returns what broke, which is a defect of the program.
+    pub fn seal(&mut self, last_write: Option<Nanos>) -> Option<String> {
+        let mut ended = self.ended.take()?;
+        self.stamp(&mut ended.timeline, self.first_write);
+        let timeline = &mut self.ended.insert(ended).timeline;
         if let Some(at) = last_write {
             timeline.last_write(at);
         }

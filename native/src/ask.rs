@@ -4,7 +4,7 @@
 //! the way.
 
 use firstlight_engine::clock::{Clock, Nanos};
-use firstlight_engine::request::{HostStamps, Request, RequestId, SamplingParams};
+use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
 use firstlight_engine::text::{PrepareOptions, PromptInput};
 use firstlight_engine::timeline::RequestLabels;
 
@@ -23,8 +23,14 @@ pub struct Ask {
     pub parse_special: bool,
     /// The command it came by.
     pub route: &'static str,
+    /// What a host calls it; made up from the route where it has no name for it.
+    pub labels: Option<RequestLabels>,
     /// When the call was made: prompts of one command line share it.
     pub received: Nanos,
+    /// When it was found to be allowed and well-formed.
+    pub checked: Nanos,
+    /// When the model was chosen.
+    pub routed: Nanos,
     /// Smaller is sooner; 0 is usual.
     pub priority: i32,
     /// When it ends wherever it is then.
@@ -32,18 +38,55 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// A prompt of the usual priority, without a deadline, whose special tokens are plain text.
+    /// A prompt of the usual priority, without a deadline, whose special tokens are plain text. One process, one model,
+    /// nobody to authorise: the boundaries between `received` and the preparation do not apply.
     pub fn new(input: PromptInput, params: SamplingParams, route: &'static str, received: Nanos) -> Self {
-        Self { input, params, parse_special: false, route, received, priority: 0, deadline: None }
+        Self {
+            input,
+            params,
+            parse_special: false,
+            route,
+            labels: None,
+            received,
+            checked: received,
+            routed: received,
+            priority: 0,
+            deadline: None,
+        }
+    }
+
+    /// What is known of it before it is prepared, should it end before that.
+    pub fn outside(&self, id: RequestId) -> Outside {
+        let &Self { received, checked, routed, .. } = self;
+        let stamps = HostStamps { received, checked, routed, ..Default::default() };
+        Outside { id, labels: self.labels.clone().unwrap_or_default(), stamps, prompt_len: 0 }
     }
 
     /// Prepares it and submits it. A refusal goes to `events` too, and has gone there when this returns.
-    pub fn send(self, engine: &EngineHandle, mut events: EventSink) -> RequestId {
-        let (id, clock) = (engine.next_id(), engine.clock());
-        let labels = labels(id, self.route, clock);
-        let received = self.received;
-        // One process, one model, nobody to authorise: these boundaries do not apply.
-        let mut stamps = HostStamps { received, checked: received, routed: received, ..Default::default() };
+    pub fn send(self, engine: &EngineHandle, events: EventSink) -> RequestId {
+        let id = engine.next_id();
+        self.send_unless(id, engine, events, &|| None);
+        id
+    }
+
+    /// The same under a number that was drawn before, unless `left` says on the way that nobody waits for it any more.
+    /// Whoever lets `left` say so and aborts `id` afterwards can be sure that it ends, wherever it was.
+    pub fn send_unless(
+        self,
+        id: RequestId,
+        engine: &EngineHandle,
+        mut events: EventSink,
+        left: &dyn Fn() -> Option<(FinishReason, Nanos)>,
+    ) {
+        let clock = engine.clock();
+        let labels = self.labels.unwrap_or_else(|| labels(id, self.route, clock));
+        let (received, checked, routed) = (self.received, self.checked, self.routed);
+        let mut stamps = HostStamps { received, checked, routed, ..Default::default() };
+        if let Some((reason, _)) = left() {
+            let outside = Outside { id, labels, stamps, prompt_len: 0 };
+            events(outside.left(engine.labels(), reason, clock.now()));
+            return;
+        }
         let options = PrepareOptions {
             parse_special: self.parse_special,
             now_unix_seconds: (clock.origin_unix_ms() + received / 1_000_000) / 1000,
@@ -56,8 +99,10 @@ impl Ask {
                     deadline: self.deadline,
                     ..Request::new(id, prepared.prompt, self.params, stamps)
                 };
-                if let Err(refused) = engine.submit(Submission { request, labels, events }) {
-                    refused.answer(engine);
+                match engine.submit(Submission { request, labels, events }) {
+                    Err(refused) => refused.answer(engine),
+                    // An abort that was told before the engine had the request said nothing to it.
+                    Ok(()) => left().into_iter().for_each(|(reason, at)| engine.abort(id, reason, at)),
                 }
             }
             Err(reason) => {
@@ -65,7 +110,6 @@ impl Ask {
                 events(outside.refused(engine.labels(), reason, clock.now()));
             }
         }
-        id
     }
 }
 

@@ -14,11 +14,13 @@ use crate::models::DEFAULT_MODEL;
 
 mod bench;
 mod parse;
+mod serve;
 mod trace;
 mod values;
 
 pub use bench::{BenchArgs, Scenario};
 pub use parse::{Parsed, parse};
+pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use values::{Activations, Switch, TokenIds};
 
@@ -46,6 +48,8 @@ pub enum Command {
     Run(RunArgs),
     /// Talk in the terminal; Ctrl-C stops the answer, /quit leaves
     Chat(ChatArgs),
+    /// Answer over HTTP as OpenAI's API does, on 127.0.0.1:8080
+    Serve(ServeArgs),
     /// Measure under a load that is one word, and say where the time goes
     Bench(BenchArgs),
     /// Take one request apart into twelve stages, each with its time, its share and what bounds it

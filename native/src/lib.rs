@@ -25,6 +25,7 @@ pub mod models;
 pub mod progress;
 pub mod refusal;
 pub mod run;
+pub mod serve;
 pub mod session;
 pub mod sizing;
 pub mod source;

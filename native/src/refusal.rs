@@ -41,6 +41,11 @@ impl Outside {
         self.end(engine, FinishReason::Failed, None, now)
     }
 
+    /// Its end at `now`, because nobody waits for it any more.
+    pub fn left(self, engine: &Arc<EngineLabels>, reason: FinishReason, now: Nanos) -> RequestEvent {
+        self.end(engine, reason, None, now)
+    }
+
     fn end(
         self,
         engine: &Arc<EngineLabels>,

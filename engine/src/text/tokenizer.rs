@@ -206,6 +206,15 @@ impl Tokenizer {
         self.inner.token_to_id(text)
     }
 
+    /// The bytes that `id` stands for, which may be half a character: what it prints, or a special token's own text.
+    /// Empty for an id outside the vocabulary.
+    pub fn bytes_of(&self, id: u32) -> Vec<u8> {
+        match self.is_special(id) {
+            true => self.inner.id_to_token(id).unwrap_or_default().into_bytes(),
+            false => self.token_bytes.get(id).to_vec(),
+        }
+    }
+
     /// Whether `id` is a marker that is never printed.
     pub fn is_special(&self, id: u32) -> bool {
         self.token_bytes.is_special(id)

@@ -1,0 +1,108 @@
+//! `firstlight serve`: answers over HTTP as OpenAI's API does, with a timeline for every request.
+//!
+//! The door is open before the model is loaded, and says 503 until then. Invariant: a request that was admitted is
+//! answered, or told why not, before the server ends.
+
+mod api;
+mod body;
+mod errors;
+mod gateway;
+pub mod ledger;
+mod life;
+mod listen;
+mod preparation;
+mod relay;
+mod server;
+mod signals;
+mod socket;
+mod stream;
+mod wire;
+
+use std::net::TcpListener as StdListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use self::server::Server;
+use self::signals::Signals;
+use crate::cli::ServeArgs;
+use crate::driver::EngineThread;
+use crate::failure::Failure;
+use crate::load::{self, Needs};
+use crate::terminal::note;
+
+/// HTTP needs few threads: what takes time runs elsewhere.
+const MAX_THREADS: usize = 4;
+/// How long the ends of cancelled answers may take to reach their clients.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Runs the command until a signal ends it.
+///
+/// # Errors
+/// Wrong usage and an address that cannot be had before anything is loaded, then the model, then the adapter.
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let listener = listen::bind(args)?;
+    let server = Server::new(args)?;
+    let router = api::router(Arc::clone(&server), &args.cors)?;
+    let threads = std::thread::available_parallelism().map_or(MAX_THREADS, |n| n.get().min(MAX_THREADS));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("firstlight-http")
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Failure::failed(format!("the server's threads cannot be started: {error}; close other programs"))
+        })?;
+    let outcome = runtime.block_on(serve(args, listener, server, router));
+    // What still runs is nobody's: a model that was being loaded, a list that was being written.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(
+    args: &ServeArgs,
+    listener: StdListener,
+    server: Arc<Server>,
+    router: Router,
+) -> Result<(), Failure> {
+    let mut signals = Signals::install(Arc::clone(&server))?;
+    let unusable =
+        |error: std::io::Error| Failure::failed(format!("the address is lost: {error}; start again"));
+    let listener = TcpListener::from_std(listener).map_err(unusable)?;
+    let address = listener.local_addr().map_err(unusable)?;
+    let (close, closing) = watch::channel(false);
+    let limits = (args.max_connections, Duration::from_secs(u64::from(args.stall_limit)));
+    let door = tokio::spawn(listen::listen(listener, router, limits, closing));
+    note(&format!("listening on http://{address}; the model is being loaded"));
+    let engine_args = args.engine.clone();
+    let loading = spawn_blocking(move || load::engine_thread(&engine_args, Needs::Ids, 0));
+    let engine = tokio::select! {
+        loaded = loading => loaded.map_err(|error| {
+            Failure::failed(format!("the model could not be loaded: {error}; report this defect"))
+        })??,
+        () = signals.end() => return Ok(()),
+    };
+    server.ready(engine.handle());
+    note(&format!("ready: {} on {}", server.model_name(), engine.handle().adapter()));
+    signals.end().await;
+    stop(args, &server, engine).await;
+    close.send_replace(true);
+    let _ = door.await;
+    Ok(())
+}
+
+/// Takes no more requests, gives those under way their grace, cancels the rest and waits until they have been told.
+async fn stop(args: &ServeArgs, server: &Server, engine: EngineThread) {
+    server.life().stop();
+    let open = server.life().num_open();
+    note(&format!("stopping: {open} requests are under way and have {} s to end", args.grace));
+    let grace = Duration::from_secs(u64::from(args.grace));
+    let _ = timeout(grace, server.life().idle()).await;
+    let _ = spawn_blocking(move || engine.shut_down(Duration::ZERO)).await;
+    let _ = timeout(LAST_WORDS, server.life().idle()).await;
+}

@@ -1,0 +1,169 @@
+//! The paths of OpenAI's API, and who answers them.
+//!
+//! Invariant: a path or method that is unknown is answered in the same form as any other error.
+
+mod observe;
+mod text;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::json;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+use firstlight_engine::clock::Clock;
+
+use super::errors::ApiError;
+use super::gateway::{self, Caller};
+use super::relay::{self, Edge, json_response};
+use super::server::Server;
+use super::wire::call::{Call, Form};
+use crate::failure::Failure;
+use crate::run::draw_seed;
+
+/// Bodies from here on are parsed where they delay nobody else.
+const LONG_BODY: usize = 64 << 10;
+
+/// All paths.
+///
+/// # Errors
+/// An origin of `cors` that is none.
+pub fn router(server: Arc<Server>, cors: &[String]) -> Result<Router, Failure> {
+    let router = Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(complete))
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*name}", get(model))
+        .merge(text::routes())
+        .merge(observe::routes())
+        .fallback(async || ApiError::not_found("there is no such path; the README lists them"))
+        .method_not_allowed_fallback(async || ApiError::method())
+        .layer(from_fn_with_state(Arc::clone(&server), gateway::authorise));
+    // A page asks whether it may before it sends its key: CORS lies outside of the keys.
+    let router = match cors_layer(cors)? {
+        Some(layer) => router.layer(layer),
+        None => router,
+    };
+    Ok(router
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(Arc::clone(&server), gateway::name))
+        .with_state(server))
+}
+
+fn cors_layer(origins: &[String]) -> Result<Option<CorsLayer>, Failure> {
+    if origins.is_empty() {
+        return Ok(None);
+    }
+    let origin = |origin: &String| {
+        HeaderValue::from_str(origin.trim_end_matches('/')).map_err(|_| {
+            Failure::usage(format!(
+                "--cors is {origin:?}; it must be an origin such as https://example.org, or *"
+            ))
+        })
+    };
+    let allowed = match origins.iter().any(|origin| origin == "*") {
+        true => AllowOrigin::any(),
+        false => AllowOrigin::list(origins.iter().map(origin).collect::<Result<Vec<_>, _>>()?),
+    };
+    let names = ["traceparent", "x-request-id"].map(HeaderName::from_static);
+    Ok(Some(
+        CorsLayer::new()
+            .allow_origin(allowed)
+            .allow_methods([Method::GET, Method::POST])
+            .allow_headers(
+                names
+                    .clone()
+                    .into_iter()
+                    .chain([header::AUTHORIZATION, header::CONTENT_TYPE])
+                    .collect::<Vec<_>>(),
+            )
+            .expose_headers(names),
+    ))
+}
+
+/// A handler that panicked takes its own request with it and no other.
+fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
+    ApiError::failed("the server made a mistake on this request; report it, with the server's log")
+        .into_response()
+}
+
+async fn chat(
+    state: State<Arc<Server>>,
+    caller: Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    call(Form::Chat, state, caller, headers, body).await
+}
+
+async fn complete(
+    state: State<Arc<Server>>,
+    caller: Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    call(Form::Completion, state, caller, headers, body).await
+}
+
+async fn call(
+    form: Form,
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let open = server.life().admit()?;
+    let engine = server.engine()?.clone();
+    let body = super::body::read(&headers, body, server.limits()).await?;
+    let received = engine.clock().now();
+    let call = away_if_long(body.len(), move || Call::read(form, &body, draw_seed())).await?;
+    let checked = engine.clock().now();
+    if let Some(asked) = call.model.as_deref().filter(|name| !server.serves(name)) {
+        return Err(ApiError::unknown_model(asked, server.model_name()));
+    }
+    let edge = Edge { received, checked, routed: engine.clock().now() };
+    relay::answer(server, engine, open, caller, call, edge).await
+}
+
+/// Runs `work` here, or on a thread for such work where it takes a while.
+async fn away_if_long<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    if bytes < LONG_BODY {
+        return work();
+    }
+    let lost = |_| ApiError::failed("the request was lost to a defect of firstlight; report it");
+    tokio::task::spawn_blocking(work).await.map_err(lost)?
+}
+
+fn model_json(server: &Server) -> Result<serde_json::Value, ApiError> {
+    let engine = server.engine()?;
+    Ok(json!({
+        "id": server.model_name(),
+        "object": "model",
+        "created": server.started(),
+        "owned_by": "firstlight",
+        "root": engine.labels().model.name,
+        "max_model_len": engine.limits().max_model_len,
+    }))
+}
+
+async fn models(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
+    Ok(json_response(&json!({ "object": "list", "data": [model_json(&server)?] })))
+}
+
+async fn model(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, ApiError> {
+    let model = model_json(&server)?;
+    if !server.serves(&name) {
+        return Err(ApiError::unknown_model(&name, server.model_name()));
+    }
+    Ok(json_response(&model))
+}

@@ -1,0 +1,222 @@
+//! What the server shows of itself: health, report, timelines, steps, the trace.
+//!
+//! It only reads. Invariant: every list is bounded, and no fold over it runs where requests are answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::body::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
+
+use firstlight_engine::engine::STEPS_KEPT;
+use firstlight_engine::report::{
+    DEFAULT_WINDOW, Distribution, GaugeReadings, LatencyReport, ReportContext, ReportWindow, chrome_trace,
+};
+use firstlight_engine::timeline::{RequestTimeline, StepRing};
+
+use super::super::errors::ApiError;
+use super::super::life::Phase;
+use super::super::relay::{event_stream, json_response};
+use super::super::server::Server;
+use super::super::stream::{Piece, stream};
+use crate::driver::EngineHandle;
+
+/// How long the live stream may be silent.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// What a list has where it was not asked for a number.
+const DEFAULT_LAST: usize = 32;
+
+pub(super) fn routes() -> Router<Arc<Server>> {
+    Router::new()
+        .route("/", get(page))
+        .route("/health", get(health))
+        .route("/v1/report", get(report))
+        .route("/v1/timelines", get(timelines))
+        .route("/v1/timelines/stream", get(live))
+        .route("/v1/timelines/{id}", get(timeline))
+        .route("/v1/steps", get(steps))
+        .route("/v1/trace", get(trace))
+}
+
+/// `?last=N`.
+#[derive(Debug, Deserialize)]
+struct Last {
+    last: Option<String>,
+}
+
+impl Last {
+    /// Whole, at least 0; more than there can be is all.
+    fn count(&self, most: usize) -> Result<usize, ApiError> {
+        let Some(text) = self.last.as_deref() else { return Ok(DEFAULT_LAST) };
+        let count = text.parse::<u64>().map_err(|_| {
+            let shown: String = text.chars().take(40).collect();
+            ApiError::parameter(
+                "last",
+                format!("last is {shown:?}; it must be a whole number from 0 to {most}"),
+            )
+        })?;
+        Ok(usize::try_from(count).map_or(most, |count| count.min(most)))
+    }
+}
+
+async fn page() -> Response {
+    const TEXT: &str = "Firstlight answers here as OpenAI's API does: POST /v1/chat/completions.\n\
+        This build has no page in it; `cargo xtask page` builds one.\n";
+    let mut response = Response::new(Body::from(TEXT));
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+async fn health(State(server): State<Arc<Server>>) -> Response {
+    let unwell = |status: &str, error: ApiError| {
+        let mut value = error.json();
+        value["status"] = status.into();
+        let mut response = error.into_response();
+        *response.body_mut() = Body::from(value.to_string());
+        response
+    };
+    let closed = server.engine().ok().and_then(EngineHandle::closed);
+    match (server.life().phase(), closed) {
+        (Phase::Loading, _) => {
+            unwell("loading", ApiError::unavailable("loading", "the model is still being loaded"))
+        }
+        (Phase::Stopping, _) => {
+            unwell("stopping", ApiError::unavailable("shutting_down", "the server is shutting down"))
+        }
+        (Phase::Ready, Some(reason)) => unwell("stopped", ApiError::from(&reason)),
+        (Phase::Ready, None) => match off_the_loop(move || Ok(vitals(&server))).await {
+            Ok(value) => json_response(&value),
+            Err(error) => error.into_response(),
+        },
+    }
+}
+
+/// The figures of a healthy server; null where nothing was answered yet.
+fn vitals(server: &Server) -> Value {
+    let window = server.ledger().window();
+    let answered = || window.iter().filter(|timeline| timeline.stamps().first_token.is_some());
+    let engine_ttft: u64 = answered().filter_map(RequestTimeline::engine_ttft).sum();
+    let waits = answered().filter_map(RequestTimeline::parts).filter_map(|parts| parts.engine);
+    let waited: u64 = waits.map(|engine| engine.queue_wait.total()).sum();
+    let ttft = Distribution::of(&mut answered().filter_map(RequestTimeline::ttft).collect::<Vec<_>>());
+    json!({
+        "status": "ok",
+        "model": server.model_name(),
+        "open": server.life().num_open(),
+        "answered": answered().count(),
+        "ttft_p50": ttft.map(|ttft| ttft.p50),
+        "ttft_p99": ttft.map(|ttft| ttft.p99),
+        "queue_share": (engine_ttft > 0).then(|| waited as f64 / engine_ttft as f64),
+    })
+}
+
+async fn report(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
+    let engine = server.engine()?.clone();
+    off_the_loop(move || Ok(json_response(&folded(&engine, &server.ledger().window())))).await
+}
+
+fn folded(engine: &EngineHandle, window: &ReportWindow) -> LatencyReport {
+    let steps: StepRing = engine.steps(STEPS_KEPT).into_iter().collect();
+    let (limits, counters) = (engine.limits(), engine.counters());
+    let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let readings = GaugeReadings {
+        blocks_used: small(counters.blocks_total - counters.blocks_free),
+        blocks_total: small(counters.blocks_total),
+        waiting: small(counters.waiting),
+        running: small(counters.running),
+        preemptions_total: counters.preemptions_total,
+    };
+    let context = ReportContext {
+        request_rate: window.request_rate(),
+        concurrency: window.mean_concurrency(),
+        prefix_cache: limits.prefix_cache,
+        model: engine.labels().model.clone(),
+        adapter: engine.adapter().to_owned(),
+        slots: limits.max_num_seqs,
+    };
+    LatencyReport::fold(window, &steps, Some(readings), context)
+}
+
+async fn timelines(
+    State(server): State<Arc<Server>>,
+    Query(last): Query<Last>,
+) -> Result<Response, ApiError> {
+    let count = last.count(DEFAULT_WINDOW)?;
+    off_the_loop(move || {
+        let timelines = server.ledger().last(count);
+        Ok(list(&timelines))
+    })
+    .await
+}
+
+fn list(timelines: &[Arc<RequestTimeline>]) -> Response {
+    json_response(&json!({ "timelines": timelines.iter().map(AsRef::as_ref).collect::<Vec<_>>() }))
+}
+
+async fn timeline(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    let found = server.ledger().named(&id);
+    if found.is_empty() {
+        let id: String = id.chars().take(80).collect();
+        return Err(ApiError::not_found(format!(
+            "no finished request here is called {id:?}; /v1/timelines lists the last {DEFAULT_WINDOW} at most"
+        )));
+    }
+    Ok(list(&found))
+}
+
+/// Every timeline from now on, as server-sent events.
+async fn live(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
+    let clock = crate::clock::InstantClock::start();
+    let (end, body) = stream(0, clock);
+    let mut news = server.ledger().listen();
+    let piece = |text: String| Piece { bytes: Bytes::from(text), content_of: None, is_last: false };
+    tokio::spawn(async move {
+        loop {
+            let text = tokio::select! {
+                news = news.recv() => match news {
+                    Ok(timeline) => format!("data: {}\n\n", json!(*timeline)),
+                    Err(RecvError::Lagged(missed)) => format!(": {missed} timelines were missed\n\n"),
+                    Err(RecvError::Closed) => return,
+                },
+                () = end.pieces.closed() => return,
+                () = tokio::time::sleep(KEEP_ALIVE) => ": keep-alive\n\n".to_owned(),
+            };
+            if end.pieces.send(piece(text)).await.is_err() {
+                return;
+            }
+        }
+    });
+    Ok(event_stream(Body::new(body)))
+}
+
+async fn steps(State(server): State<Arc<Server>>, Query(last): Query<Last>) -> Result<Response, ApiError> {
+    let (engine, count) = (server.engine()?.clone(), last.count(STEPS_KEPT)?);
+    off_the_loop(move || Ok(json_response(&json!({ "steps": engine.steps(count) })))).await
+}
+
+async fn trace(State(server): State<Arc<Server>>, Query(last): Query<Last>) -> Result<Response, ApiError> {
+    let (engine, count) = (server.engine()?.clone(), last.count(DEFAULT_WINDOW)?);
+    off_the_loop(move || {
+        let steps: StepRing = engine.steps(STEPS_KEPT).into_iter().collect();
+        let timelines = server.ledger().last(count);
+        Ok(json_response(&chrome_trace(timelines.iter().map(AsRef::as_ref), &steps)))
+    })
+    .await
+}
+
+/// Folds take milliseconds: they run on a thread for such work.
+async fn off_the_loop<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let lost = |_| ApiError::failed("the figures were lost to a defect of firstlight; report it");
+    tokio::task::spawn_blocking(work).await.map_err(lost)?
+}

@@ -1,0 +1,159 @@
+//! Who asks, and whether they may: API keys, request ids, W3C trace context, and the count of what was answered.
+//!
+//! Invariant: every response carries the request's id and is counted by its status, whoever made it.
+
+mod keys;
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use self::keys::ApiKeys;
+use super::errors::ApiError;
+use super::server::Server;
+use crate::failure::Failure;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// Longer request ids are replaced: they stand on every timeline.
+const MAX_REQUEST_ID: usize = 128;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// A word that no other request of any process has.
+    pub serial: String,
+    /// As it was sent, or made from the serial.
+    pub request_id: String,
+    /// Of a `traceparent` that came along.
+    pub trace_id: Option<String>,
+    /// The rest of what goes on with it: whether it is recorded.
+    trace_flags: String,
+    /// The path's pattern.
+    pub route: String,
+}
+
+/// Keys and numbers.
+pub struct Gateway {
+    keys: ApiKeys,
+    /// Of this process, so that ids differ between two starts.
+    process: u64,
+    count: AtomicU64,
+}
+
+impl Gateway {
+    /// With the keys of `file`; without one everybody may ask.
+    ///
+    /// # Errors
+    /// The file cannot be read or holds no key.
+    pub fn new(file: Option<PathBuf>) -> Result<Self, Failure> {
+        let process = RandomState::new().hash_one(std::process::id());
+        Ok(Self { keys: ApiKeys::open(file)?, process, count: AtomicU64::new(0) })
+    }
+
+    /// Reads the keys again; where that fails, those from before stay.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn reload(&self) -> Result<(), Failure> {
+        self.keys.reload()
+    }
+
+    fn caller(&self, request: &Request) -> Caller {
+        let serial = format!("{:016x}{:x}", self.process, self.count.fetch_add(1, Ordering::Relaxed));
+        let headers = request.headers();
+        let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str);
+        let trace = headers.get(TRACEPARENT).and_then(|h| h.to_str().ok()).and_then(trace_context);
+        let (trace_id, flags) = trace.unzip();
+        Caller {
+            request_id: request_id(headers).unwrap_or_else(|| format!("req-{serial}")),
+            trace_id,
+            trace_flags: flags.unwrap_or_default(),
+            route: route.to_owned(),
+            serial,
+        }
+    }
+}
+
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let printable = |byte: u8| byte.is_ascii_graphic();
+    (!id.is_empty() && id.len() <= MAX_REQUEST_ID && id.bytes().all(printable)).then(|| id.to_owned())
+}
+
+/// The trace id and the flags of `00-<32 hex>-<16 hex>-<2 hex>`; `None` for what is none, as the recommendation asks.
+fn trace_context(header: &str) -> Option<(String, String)> {
+    let is_hex = |text: &str, len: usize| {
+        text.len() == len && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    let is_nought = |text: &str| text.bytes().all(|b| b == b'0');
+    let mut fields = header.trim().split('-');
+    let (version, trace, parent, flags) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let whole = version != "00" || fields.next().is_none();
+    let valid =
+        is_hex(version, 2) && version != "ff" && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
+    (whole && valid && !is_nought(trace) && !is_nought(parent)).then(|| (trace.to_owned(), flags.to_owned()))
+}
+
+/// Names the request, and the response after it. The outermost layer: what is refused below is named and counted too.
+pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
+    let caller = server.gateway().caller(&request);
+    request.extensions_mut().insert(caller.clone());
+    let mut response = next.run(request).await;
+    server.ledger().count_status(&caller.route, response.status().as_u16());
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&caller.request_id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if let Some(trace) = &caller.trace_id {
+        // This server's own span; whether it is recorded is for whoever began the trace to say.
+        let span = server.gateway().process ^ RandomState::new().hash_one(&caller.serial);
+        if let Ok(parent) =
+            HeaderValue::from_str(&format!("00-{trace}-{:016x}-{}", span.max(1), caller.trace_flags))
+        {
+            headers.insert(TRACEPARENT, parent);
+        }
+    }
+    response
+}
+
+/// Lets nobody past without a key, where there are keys. Health is for everybody: it says nothing about requests.
+pub async fn authorise(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let key = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let key = key
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let open = request.uri().path() == "/health";
+    match open || server.gateway().keys.admits(key.map(|(_, key)| key.trim())) {
+        true => next.run(request).await,
+        false => ApiError::unauthorised().into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_traceparent_is_read_as_the_recommendation_says() {
+        const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let check = |header: &str, expected: Option<&str>| {
+            assert_eq!(trace_context(header).map(|(id, _)| id).as_deref(), expected, "{header}");
+        };
+        check(&format!("00-{TRACE}-00f067aa0ba902b7-01"), Some(TRACE));
+        check(&format!("cc-{TRACE}-00f067aa0ba902b7-01-more"), Some(TRACE));
+        check(&format!("00-{TRACE}-00f067aa0ba902b7-01-more"), None);
+        check(&format!("ff-{TRACE}-00f067aa0ba902b7-01"), None);
+        check(&format!("00-{TRACE}-0000000000000000-01"), None);
+        check(&format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)), None);
+        check(&format!("00-{}-00f067aa0ba902b7-01", TRACE.to_uppercase()), None);
+        check("", None);
+        check("00-é-x-y", None);
+    }
+}

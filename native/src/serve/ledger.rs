@@ -1,0 +1,92 @@
+//! The book of finished requests: every timeline comes here once, sealed, and is kept while there is room.
+//!
+//! Invariant: [`Ledger::enter`] is called once for each request that had a timeline; what breaks a rule is counted and told,
+//! and enters no report.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::broadcast;
+
+use firstlight_engine::report::ReportWindow;
+use firstlight_engine::timeline::RequestTimeline;
+
+use crate::terminal::note;
+
+/// Timelines that a listener to the live stream may lag behind before it misses some.
+const LIVE_BACKLOG: usize = 256;
+
+/// The book.
+pub struct Ledger {
+    window: Mutex<ReportWindow>,
+    live: broadcast::Sender<Arc<RequestTimeline>>,
+    statuses: Mutex<BTreeMap<(String, u16), u64>>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            window: Mutex::default(),
+            live: broadcast::Sender::new(LIVE_BACKLOG),
+            statuses: Mutex::default(),
+        }
+    }
+}
+
+impl Ledger {
+    /// Takes the timeline of a request that ended and whose last byte has gone; seals it where its host has not. The one
+    /// place where a finished request is counted.
+    pub fn enter(&self, mut timeline: Box<RequestTimeline>) {
+        if !timeline.is_sealed() {
+            // What broke is told below.
+            let _ = timeline.seal();
+        }
+        let timeline: Arc<RequestTimeline> = Arc::from(timeline);
+        if let Err(refused) = self.window_mut().push(Arc::clone(&timeline)) {
+            note(&format!("a timeline is broken, which is a defect of firstlight: {refused}"));
+        }
+        // Nobody may be listening.
+        let _ = self.live.send(timeline);
+    }
+
+    /// Counts one answer over HTTP; `route` is the pattern of the path, so that there are only a few.
+    pub fn count_status(&self, route: &str, status: u16) {
+        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        *statuses.entry((route.to_owned(), status)).or_default() += 1;
+    }
+
+    /// Answers over HTTP so far, by route and status.
+    pub fn statuses(&self) -> BTreeMap<(String, u16), u64> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The window as it is now; its timelines are shared, not copied.
+    pub fn window(&self) -> ReportWindow {
+        self.window_mut().clone()
+    }
+
+    /// The last `count` timelines, oldest first.
+    pub fn last(&self, count: usize) -> Vec<Arc<RequestTimeline>> {
+        let window = self.window_mut();
+        window.shared().skip(window.len().saturating_sub(count)).map(Arc::clone).collect()
+    }
+
+    /// Those with this id, or with this request id.
+    pub fn named(&self, id: &str) -> Vec<Arc<RequestTimeline>> {
+        let is_named = |timeline: &&Arc<RequestTimeline>| {
+            let labels = timeline.labels();
+            labels.id == id || labels.request_id == id
+        };
+        self.window_mut().shared().filter(is_named).map(Arc::clone).collect()
+    }
+
+    /// Every timeline from now on.
+    pub fn listen(&self) -> broadcast::Receiver<Arc<RequestTimeline>> {
+        self.live.subscribe()
+    }
+
+    fn window_mut(&self) -> MutexGuard<'_, ReportWindow> {
+        // A timeline is pushed whole or not at all.
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,166 @@
+//! One task for each call: it asks the engine for every choice, and carries what comes to the client.
+//!
+//! It never makes the engine wait, and notices at once when nobody listens. Invariant: the timeline of every choice goes
+//! into the book exactly once, sealed after the last write, whatever became of the client.
+
+mod choice;
+mod deliver;
+mod sink;
+
+pub(crate) use deliver::{event_stream, json_response};
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use axum::response::Response;
+use tokio::sync::{mpsc, oneshot};
+
+use firstlight_engine::clock::{Clock, Nanos};
+use firstlight_engine::request::{RejectReason, RequestId};
+use firstlight_engine::timeline::RequestLabels;
+
+use self::choice::Choice;
+use self::sink::{Heard, Left, Sink};
+use super::errors::ApiError;
+use super::gateway::Caller;
+use super::life::OpenRequest;
+use super::server::Server;
+use super::wire::answers::Head;
+use super::wire::call::{Call, Form};
+use crate::ask::Ask;
+use crate::driver::{EngineHandle, EventSink};
+
+/// The stamps that a call has when it is handed over.
+#[derive(Clone, Copy, Debug)]
+pub struct Edge {
+    /// Its last byte was read.
+    pub received: Nanos,
+    /// It was found to be allowed and well-formed.
+    pub checked: Nanos,
+    /// Its model was chosen.
+    pub routed: Nanos,
+}
+
+/// What the task works on.
+struct Relay {
+    server: Arc<Server>,
+    engine: EngineHandle,
+    call: Arc<Call>,
+    head: Head,
+    choices: Vec<Choice>,
+    heard: mpsc::UnboundedReceiver<Heard>,
+    waiting: Arc<AtomicUsize>,
+    left: Arc<Left>,
+    /// Why there is no answer: of the first choice that ended in none.
+    error: Option<ApiError>,
+    /// Held until the timelines are in the book.
+    _open: OpenRequest,
+}
+
+/// Answers a call: asks the engine, and returns once it is clear that there is an answer, or why there is none. Dropping
+/// the future, or later the response's body, ends the call.
+///
+/// # Errors
+/// What the client is told in place of an answer.
+pub async fn answer(
+    server: Arc<Server>,
+    engine: EngineHandle,
+    open: OpenRequest,
+    caller: Caller,
+    call: Call,
+    edge: Edge,
+) -> Result<Response, ApiError> {
+    let relay = Relay::start(server, engine, open, &caller, call, edge);
+    let (reply, replied) = oneshot::channel();
+    tokio::spawn(relay.run(reply));
+    replied.await.unwrap_or_else(|_| {
+        Err(ApiError::failed(
+            "the request was lost to a defect of firstlight; report it, with the server's log",
+        ))
+    })
+}
+
+impl Relay {
+    fn start(
+        server: Arc<Server>,
+        engine: EngineHandle,
+        open: OpenRequest,
+        caller: &Caller,
+        mut call: Call,
+        edge: Edge,
+    ) -> Self {
+        let clock = engine.clock();
+        let prefix = if call.form == Form::Chat { "chatcmpl" } else { "cmpl" };
+        let head = Head {
+            form: call.form,
+            id: format!("{prefix}-{}", caller.serial),
+            created: (clock.origin_unix_ms() + edge.received / 1_000_000) / 1000,
+            model: server.model_name().to_owned(),
+            fingerprint: format!("fp_{}", engine.labels().engine_config),
+            include_usage: call.include_usage,
+        };
+        let prompts = std::mem::take(&mut call.prompts);
+        let (sender, heard) = mpsc::unbounded_channel();
+        let mut relay = Self {
+            choices: Vec::with_capacity(prompts.len()),
+            call: Arc::new(call),
+            head,
+            heard,
+            waiting: Arc::default(),
+            left: Arc::default(),
+            error: None,
+            server,
+            engine,
+            _open: open,
+        };
+        for (idx, input) in prompts.into_iter().enumerate() {
+            let id = relay.engine.next_id();
+            relay.choices.push(Choice::new(id));
+            let labels = RequestLabels {
+                id: format!("{}#{idx}", relay.head.id),
+                request_id: caller.request_id.clone(),
+                trace_id: caller.trace_id.clone(),
+                route: caller.route.clone(),
+            };
+            let call = &relay.call;
+            let Edge { received, checked, routed } = edge;
+            let deadline_ns = call.extension.deadline_ms.map(|ms| ms.saturating_mul(1_000_000));
+            let ask = Ask {
+                labels: Some(labels),
+                checked,
+                routed,
+                priority: call.extension.priority,
+                deadline: deadline_ns.map(|ns| received.saturating_add(ns)),
+                ..Ask::new(input, call.params.clone(), "serve", received)
+            };
+            let sink = Sink {
+                choice: idx,
+                heard: sender.clone(),
+                waiting: Arc::clone(&relay.waiting),
+                engine: relay.engine.clone(),
+                ledger: Arc::clone(relay.server.ledger()),
+                outside: ask.outside(id),
+                ended: false,
+            };
+            relay.prepare(id, ask, sink);
+        }
+        relay
+    }
+
+    /// Hands a prompt to the preparation workers; where they have too much to do, that is its end.
+    fn prepare(&self, id: RequestId, ask: Ask, mut sink: Sink) {
+        let engine = self.engine.clone();
+        match self.server.preparation().reserve() {
+            Some(place) => {
+                let left = Arc::clone(&self.left);
+                let events: EventSink = Box::new(move |event| sink.take(event));
+                place.run(move || ask.send_unless(id, &engine, events, &|| left.get().copied()));
+            }
+            None => {
+                let waiting = u32::try_from(engine.counters().waiting).unwrap_or(u32::MAX);
+                let (outside, now) = (sink.outside.clone(), engine.clock().now());
+                sink.take(outside.refused(engine.labels(), RejectReason::Busy { waiting }, now));
+            }
+        }
+    }
+}

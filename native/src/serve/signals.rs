@@ -1,0 +1,104 @@
+//! SIGTERM, Ctrl-C and SIGHUP.
+//!
+//! Invariant: the first signal that asks for the end is told to whoever waits for it; the second one ends the process.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::server::Server;
+use crate::failure::{Exit, Failure};
+use crate::terminal::note;
+
+/// What was heard.
+pub(super) struct Signals {
+    heard: watch::Receiver<bool>,
+}
+
+impl Signals {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn install(server: Arc<Server>) -> Result<Self, Failure> {
+        let (told, heard) = watch::channel(false);
+        let mut ends = EndSignals::install()?;
+        tokio::spawn(async move {
+            ends.next().await;
+            told.send_replace(true);
+            ends.next().await;
+            note("ended by a second signal");
+            std::process::exit(Exit::Interrupted as i32);
+        });
+        reload_keys(server)?;
+        Ok(Self { heard })
+    }
+
+    /// Waits until the end was asked for.
+    pub(super) async fn end(&mut self) {
+        // The sender lives in a task that never ends by itself.
+        let _ = self.heard.wait_for(|heard| *heard).await;
+    }
+}
+
+fn refused(error: std::io::Error) -> Failure {
+    Failure::failed(format!("signals cannot be heard: {error}; try again"))
+}
+
+#[cfg(unix)]
+struct EndSignals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl EndSignals {
+    fn install() -> Result<Self, Failure> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let terminate = signal(SignalKind::terminate()).map_err(refused)?;
+        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt()).map_err(refused)? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+#[cfg(unix)]
+fn reload_keys(server: Arc<Server>) -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangup = signal(SignalKind::hangup()).map_err(refused)?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            match server.gateway().reload() {
+                Ok(()) => note("the API keys were read again"),
+                Err(failure) => note(&format!("the API keys stay as they were: {failure}")),
+            }
+        }
+    });
+    Ok(())
+}
+
+#[cfg(windows)]
+struct EndSignals {
+    ctrl_c: tokio::signal::windows::CtrlC,
+}
+
+#[cfg(windows)]
+impl EndSignals {
+    fn install() -> Result<Self, Failure> {
+        Ok(Self { ctrl_c: tokio::signal::windows::ctrl_c().map_err(refused)? })
+    }
+
+    async fn next(&mut self) {
+        self.ctrl_c.recv().await;
+    }
+}
+
+#[cfg(windows)]
+fn reload_keys(_: Arc<Server>) -> Result<(), Failure> {
+    Ok(())
+}

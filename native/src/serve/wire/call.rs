@@ -1,0 +1,237 @@
+//! One call of the API as the server understands it: prompts, how to answer them, and in which form.
+//!
+//! Pure: body in, call or complaint out. Invariant: sampling parameters that come out are within their ranges.
+
+use serde_json::Value;
+
+use firstlight_engine::request::{Request, SamplingParams};
+use firstlight_engine::text::PromptInput;
+
+use super::fields::Fields;
+use super::messages;
+use crate::serve::errors::ApiError;
+
+/// Which of OpenAI's two forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completion,
+}
+
+/// The one field that OpenAI's API does not have: `firstlight`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extension {
+    /// Milliseconds from `received` until the request ends wherever it is.
+    pub deadline_ms: Option<u64>,
+    /// The answer carries its timeline and its token ids.
+    pub trace: bool,
+    /// Smaller is sooner.
+    pub priority: i32,
+}
+
+/// One call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The form of the answer.
+    pub form: Form,
+    /// The model that was asked for, where one was named.
+    pub model: Option<String>,
+    /// At least one; each gets a choice of its own.
+    pub prompts: Vec<PromptInput>,
+    /// How to answer each of them.
+    pub params: SamplingParams,
+    /// As it comes, not whole.
+    pub stream: bool,
+    /// The stream ends with a chunk that counts tokens.
+    pub include_usage: bool,
+    /// `firstlight`.
+    pub extension: Extension,
+}
+
+/// The most prompts in one call.
+pub const MAX_PROMPTS: usize = 64;
+/// What OpenAI's completions get where they do not say.
+const COMPLETION_MAX_TOKENS: u32 = 16;
+/// A day.
+const MAX_DEADLINE_MS: i64 = 86_400_000;
+const MANY: i64 = u32::MAX as i64;
+
+impl Call {
+    /// Reads the body of a call; `drawn_seed` counts where it has none.
+    ///
+    /// # Errors
+    /// 400 or 422 with the field that is to blame.
+    pub fn read(form: Form, body: &[u8], drawn_seed: u64) -> Result<Self, ApiError> {
+        let mut fields = Fields::read(body)?;
+        refuse_unbuilt(form, &mut fields)?;
+        let prompts = match form {
+            Form::Chat => vec![PromptInput::Chat(messages::read(&mut fields)?)],
+            Form::Completion => prompts(&mut fields)?,
+        };
+        let params = params(form, &mut fields, drawn_seed)?;
+        let stream = fields.flag("stream")?.unwrap_or(false);
+        let mut options = fields.object("stream_options")?;
+        if options.is_some() && !stream {
+            let sentence = "stream_options says nothing without \"stream\": true; leave it out";
+            return Err(ApiError::parameter("stream_options", sentence));
+        }
+        let include_usage = options.as_mut().map(|o| o.flag("include_usage")).transpose()?.flatten();
+        Ok(Self {
+            form,
+            model: fields.text("model")?,
+            prompts,
+            params,
+            stream,
+            include_usage: include_usage.unwrap_or(false),
+            extension: extension(&mut fields)?,
+        })
+    }
+}
+
+fn extension(fields: &mut Fields) -> Result<Extension, ApiError> {
+    let Some(mut own) = fields.object("firstlight")? else { return Ok(Extension::default()) };
+    let priorities = Request::PRIORITIES;
+    let (least, most) = (i64::from(*priorities.start()), i64::from(*priorities.end()));
+    let priority = own.whole("priority", least, most)?.unwrap_or(0);
+    Ok(Extension {
+        deadline_ms: own.whole("deadline_ms", 1, MAX_DEADLINE_MS)?.map(i64::unsigned_abs),
+        trace: own.flag("trace")?.unwrap_or(false),
+        priority: i32::try_from(priority).unwrap_or(0),
+    })
+}
+
+/// Known and not built: a client that relies on one must not get an answer that silently lacks it.
+fn refuse_unbuilt(form: Form, fields: &mut Fields) -> Result<(), ApiError> {
+    let empty = |value: &Value| {
+        value.as_array().is_some_and(Vec::is_empty)
+            || value.as_object().is_some_and(serde_json::Map::is_empty)
+    };
+    let one = |value: &Value| value == 1;
+    if fields.whole("n", 1, 128)?.is_some_and(|n| n > 1) {
+        return Err(ApiError::unsupported("n", "send the request n times, with different seeds"));
+    }
+    fields.refuse("logit_bias", "leave it out", empty)?;
+    fields.refuse("best_of", "leave it out", one)?;
+    match form {
+        Form::Chat => {
+            let text = |value: &Value| value.get("type").is_some_and(|kind| kind == "text");
+            fields.refuse("tools", "leave them out", empty)?;
+            fields.refuse("functions", "leave them out", empty)?;
+            fields.refuse("tool_choice", "leave it out", |v| v == "none" || v == "auto")?;
+            fields.refuse("function_call", "leave it out", |v| v == "none" || v == "auto")?;
+            fields.refuse("response_format", "only {\"type\": \"text\"} is", text)?;
+            fields.refuse("modalities", "only [\"text\"] is", |v| *v == serde_json::json!(["text"]))?;
+            fields.refuse("audio", "leave it out", |_| false)?;
+            fields.refuse("web_search_options", "leave it out", |_| false)
+        }
+        Form::Completion => {
+            fields.refuse("suffix", "leave it out", |v| v == "")?;
+            fields.refuse("echo", "put the prompt before the answer yourself", |v| v == false)
+        }
+    }
+}
+
+fn prompts(fields: &mut Fields) -> Result<Vec<PromptInput>, ApiError> {
+    const EXPECTED: &str = "a string, a list of strings, a list of token ids, or a list of those";
+    let wrong = || ApiError::mistyped("prompt", EXPECTED);
+    let prompts = match fields.take("prompt") {
+        None => return Err(ApiError::parameter("prompt", "prompt is missing; send a text or token ids")),
+        Some(Value::String(text)) => vec![PromptInput::Raw(text)],
+        Some(Value::Array(list)) if list.first().is_some_and(Value::is_number) => vec![ids(list)?],
+        Some(Value::Array(list)) => {
+            let one = |value| match value {
+                Value::String(text) => Ok(PromptInput::Raw(text)),
+                Value::Array(list) => ids(list),
+                _ => Err(wrong()),
+            };
+            list.into_iter().map(one).collect::<Result<_, _>>()?
+        }
+        Some(_) => return Err(wrong()),
+    };
+    match prompts.len() {
+        0 => Err(ApiError::parameter("prompt", "prompt is an empty list; send a text or token ids")),
+        n if n > MAX_PROMPTS => {
+            let sentence =
+                format!("prompt has {n} prompts and at most {MAX_PROMPTS} are taken; send several calls");
+            Err(ApiError::parameter("prompt", sentence))
+        }
+        _ => Ok(prompts),
+    }
+}
+
+fn ids(list: Vec<Value>) -> Result<PromptInput, ApiError> {
+    let id = |value: &Value| {
+        let Some(number) = value.as_f64() else {
+            return Err(ApiError::mistyped("prompt", "token ids where it is a list of numbers"));
+        };
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| {
+            ApiError::parameter("prompt", format!("{number} is no token id; ids are whole and from 0 on"))
+        })
+    };
+    list.iter().map(id).collect::<Result<_, _>>().map(PromptInput::Ids)
+}
+
+fn params(form: Form, fields: &mut Fields, drawn_seed: u64) -> Result<SamplingParams, ApiError> {
+    let limit = fields.whole("max_tokens", 0, i64::MAX)?;
+    let limit = fields.whole("max_completion_tokens", 0, i64::MAX)?.or(limit);
+    // Without a limit a chat runs to the end of the context, which the engine knows.
+    let unlimited = if form == Form::Chat { u32::MAX } else { COMPLETION_MAX_TOKENS };
+    let seed = fields.whole("seed", i64::MIN, i64::MAX)?;
+    let number = |value: Result<Option<f32>, ApiError>, usual: f32| value.map(|v| v.unwrap_or(usual));
+    let params = SamplingParams {
+        max_tokens: limit.map_or(unlimited, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+        temperature: number(fields.number("temperature"), 1.0)?,
+        // -1 is vLLM's word for all.
+        top_k: fields.whole("top_k", -1, MANY)?.map_or(0, |k| u32::try_from(k).unwrap_or(0)),
+        top_p: number(fields.number("top_p"), 1.0)?,
+        min_p: number(fields.number("min_p"), 0.0)?,
+        repetition_penalty: number(fields.number("repetition_penalty"), 1.0)?,
+        presence_penalty: number(fields.number("presence_penalty"), 0.0)?,
+        frequency_penalty: number(fields.number("frequency_penalty"), 0.0)?,
+        seed: seed.map_or(drawn_seed, i64::cast_unsigned),
+        stop: stop(fields)?,
+        logprobs: logprobs(form, fields)?,
+        ignore_eos: fields.flag("ignore_eos")?.unwrap_or(false),
+    };
+    params.validate().map_err(|reason| ApiError::from(&reason))?;
+    Ok(params)
+}
+
+fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
+    let wrong = || ApiError::mistyped("stop", "a string or a list of strings");
+    match fields.take("stop") {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(vec![text]),
+        Some(Value::Array(list)) => {
+            let text = |value| match value {
+                Value::String(text) => Ok(text),
+                _ => Err(wrong()),
+            };
+            list.into_iter().map(text).collect()
+        }
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// Chats ask with a switch and a number, completions with a number alone.
+fn logprobs(form: Form, fields: &mut Fields) -> Result<Option<u32>, ApiError> {
+    let most = i64::from(SamplingParams::MAX_LOGPROBS);
+    let count = |n: i64| u32::try_from(n).unwrap_or(0);
+    match form {
+        Form::Completion => Ok(fields.whole("logprobs", 0, most)?.map(count)),
+        Form::Chat => {
+            let top = fields.whole("top_logprobs", 0, most)?;
+            match (fields.flag("logprobs")?.unwrap_or(false), top) {
+                (false, Some(1..)) => {
+                    let sentence = "top_logprobs says nothing without \"logprobs\": true; add it";
+                    Err(ApiError::parameter("top_logprobs", sentence))
+                }
+                (false, _) => Ok(None),
+                (true, top) => Ok(Some(count(top.unwrap_or(0)))),
+            }
+        }
+    }
+}
