@@ -237,6 +237,18 @@ pub enum RejectReason {
         /// The longest prompt and answer together.
         max_model_len: u32,
     },
+    /// The prompt's text has more bytes than any that fits; it was not tokenised.
+    #[error(
+        "the prompt has {bytes} bytes and a context of {max_model_len} tokens holds at most {max_bytes}; shorten it"
+    )]
+    PromptTooManyBytes {
+        /// Bytes of the prompt's text.
+        bytes: usize,
+        /// The longest prompt and answer together.
+        max_model_len: u32,
+        /// A context full of the longest token.
+        max_bytes: usize,
+    },
     /// Not even alone would it fit.
     #[error(
         "the prompt needs {needed_blocks} KV blocks and the pool has {total_blocks}; raise --kv-memory or shorten the prompt"

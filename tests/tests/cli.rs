@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-mod answers;
+pub mod answers;
 
 /// The built `firstlight`, beside this test's own folder.
 pub fn binary() -> PathBuf {

@@ -8,6 +8,7 @@ mod golden;
 mod kernels;
 mod model_files;
 mod report;
+mod serve;
 mod shaders;
 mod simulation;
 mod text;

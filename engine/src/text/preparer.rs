@@ -136,10 +136,11 @@ impl Preparer {
     /// Tokenising takes hundreds of bytes of memory for each byte of text: what cannot fit is not tried.
     fn check_prompt_bytes(&self, bytes: usize) -> Result<(), RejectReason> {
         if bytes > self.max_prompt_bytes {
-            return Err(RejectReason::Preparation(format!(
-                "the prompt has {bytes} bytes and a context of {} tokens holds at most {}; shorten it",
-                self.max_model_len, self.max_prompt_bytes
-            )));
+            return Err(RejectReason::PromptTooManyBytes {
+                bytes,
+                max_model_len: self.max_model_len,
+                max_bytes: self.max_prompt_bytes,
+            });
         }
         Ok(())
     }

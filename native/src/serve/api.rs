@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::from_fn_with_state;
@@ -160,10 +161,19 @@ async fn models(State(server): State<Arc<Server>>) -> Result<Response, ApiError>
     Ok(json_response(&json!({ "object": "list", "data": [model_json(&server)?] })))
 }
 
-async fn model(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, ApiError> {
+async fn model(
+    State(server): State<Arc<Server>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(no_text)?;
     let model = model_json(&server)?;
     if !server.serves(&name) {
         return Err(ApiError::unknown_model(&name, server.model_name()));
     }
     Ok(json_response(&model))
+}
+
+/// A name in a path that is no text.
+fn no_text(rejection: PathRejection) -> ApiError {
+    ApiError::invalid(format!("the path cannot be read: {rejection}; write the name in UTF-8"))
 }

@@ -27,15 +27,23 @@ pub async fn read(headers: &HeaderMap, body: Body, limits: Limits) -> Result<Vec
         return Err(ApiError::media_type());
     }
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    if announced.and_then(|text| text.parse::<u64>().ok()).is_some_and(|bytes| bytes > limits.max_body) {
+    let announced = announced.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    // Whoever asked first is told before it sends anything.
+    let asks_first = headers.contains_key(header::EXPECT);
+    if announced > limits.max_body && (asks_first || announced > swallowed(limits)) {
         return Err(ApiError::too_large(limits.max_body));
     }
     let late = |_| ApiError::timeout("the body did not come in time; send it again, without pauses");
     timeout(LONGEST, collect(body, limits)).await.map_err(late)?
 }
 
+/// A client in the middle of a body hears nothing: up to here what is too long is read and forgotten, then answered.
+fn swallowed(limits: Limits) -> u64 {
+    limits.max_body.saturating_mul(2).max(16 << 20)
+}
+
 async fn collect(mut body: Body, limits: Limits) -> Result<Vec<u8>, ApiError> {
-    let mut bytes = Vec::new();
+    let (mut bytes, mut length) = (Vec::new(), 0);
     loop {
         let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
         let frame = timeout(limits.stall, frame).await.map_err(|_| {
@@ -43,13 +51,18 @@ async fn collect(mut body: Body, limits: Limits) -> Result<Vec<u8>, ApiError> {
             ApiError::timeout(format!("nothing came of the body for {seconds} s; send it again"))
         })?;
         match frame {
+            None if length > limits.max_body => return Err(ApiError::too_large(limits.max_body)),
             None => return Ok(bytes),
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else { continue };
-                if (bytes.len() + data.len()) as u64 > limits.max_body {
+                length += data.len() as u64;
+                if length > swallowed(limits) {
                     return Err(ApiError::too_large(limits.max_body));
                 }
-                bytes.extend_from_slice(&data);
+                match length > limits.max_body {
+                    true => bytes = Vec::new(),
+                    false => bytes.extend_from_slice(&data),
+                }
             }
             Some(Err(error)) => {
                 return Err(ApiError::invalid(format!("the body cannot be read: {error}; send it again")));

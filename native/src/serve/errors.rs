@@ -65,6 +65,17 @@ impl ApiError {
         Self { code, ..Self::new(StatusCode::UNAUTHORIZED, "invalid_request_error", message) }
     }
 
+    /// 403: a page of an origin that nobody allowed.
+    pub fn origin(origin: &str) -> Self {
+        let origin: String = origin.chars().take(80).collect();
+        let message =
+            format!("pages of {origin:?} may not use this server; start it with --cors {origin} if they may");
+        Self {
+            code: Some("origin_not_allowed"),
+            ..Self::new(StatusCode::FORBIDDEN, "invalid_request_error", message)
+        }
+    }
+
     /// 404: no such path, or nothing under that name.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
@@ -155,7 +166,9 @@ impl From<&RejectReason> for ApiError {
         let message = reason.to_string();
         match reason {
             RejectReason::InvalidParameter { name, .. } => Self::parameter(name, message),
-            RejectReason::PromptTooLong { .. } | RejectReason::NeverFits { .. } => {
+            RejectReason::PromptTooLong { .. }
+            | RejectReason::PromptTooManyBytes { .. }
+            | RejectReason::NeverFits { .. } => {
                 Self { code: Some("context_length_exceeded"), ..Self::invalid(message) }
             }
             RejectReason::EmptyPrompt | RejectReason::UnknownToken { .. } | RejectReason::Preparation(_) => {

@@ -5,7 +5,6 @@
 mod keys;
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use self::keys::ApiKeys;
 use super::errors::ApiError;
 use super::server::Server;
+use crate::cli::ServeArgs;
 use crate::failure::Failure;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -42,19 +42,39 @@ pub struct Caller {
 /// Keys and numbers.
 pub struct Gateway {
     keys: ApiKeys,
+    /// Whose pages may ask where nobody needs a key; `None` lets all.
+    origins: Option<Vec<String>>,
     /// Of this process, so that ids differ between two starts.
     process: u64,
     count: AtomicU64,
 }
 
 impl Gateway {
-    /// With the keys of `file`; without one everybody may ask.
+    /// With the keys, origins and permissions of `args`.
     ///
     /// # Errors
-    /// The file cannot be read or holds no key.
-    pub fn new(file: Option<PathBuf>) -> Result<Self, Failure> {
-        let process = RandomState::new().hash_one(std::process::id());
-        Ok(Self { keys: ApiKeys::open(file)?, process, count: AtomicU64::new(0) })
+    /// The file of keys cannot be read or holds none.
+    pub fn new(args: &ServeArgs) -> Result<Self, Failure> {
+        let everybody =
+            args.insecure || args.api_keys.is_some() || args.cors.iter().any(|origin| origin == "*");
+        let origin = |origin: &String| origin.trim_end_matches('/').to_ascii_lowercase();
+        Ok(Self {
+            keys: ApiKeys::open(args.api_keys.clone())?,
+            origins: (!everybody).then(|| args.cors.iter().map(origin).collect()),
+            process: RandomState::new().hash_one(std::process::id()),
+            count: AtomicU64::new(0),
+        })
+    }
+
+    /// A page somewhere on the web whose name was made to point here could ask as if it were ours; browsers say where a
+    /// page is from. Whoever has an address on this machine, or none as programs do, may ask.
+    fn admits_origin(&self, origin: Option<&str>) -> bool {
+        let (Some(allowed), Some(origin)) = (&self.origins, origin) else { return true };
+        let origin = origin.to_ascii_lowercase();
+        let host = origin.split_once("://").map_or("", |(_, host)| host);
+        let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+        let name = name.map_or(host, |(name, _)| name);
+        ["localhost", "127.0.0.1", "[::1]"].contains(&name) || allowed.contains(&origin)
     }
 
     /// Reads the keys again; where that fails, those from before stay.
@@ -129,6 +149,10 @@ pub async fn authorise(State(server): State<Arc<Server>>, request: Request, next
     let key = key
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let origin = request.headers().get(header::ORIGIN).map(|value| value.to_str().unwrap_or("?"));
+    if !server.gateway().admits_origin(origin) {
+        return ApiError::origin(origin.unwrap_or_default()).into_response();
+    }
     let open = request.uri().path() == "/health";
     match open || server.gateway().keys.admits(key.map(|(_, key)| key.trim())) {
         true => next.run(request).await,
@@ -139,6 +163,38 @@ pub async fn authorise(State(server): State<Arc<Server>>, request: Request, next
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{self, Command, Parsed};
+
+    fn gateway(line: &str) -> Gateway {
+        let words = ["firstlight", "serve"].into_iter().chain(line.split_whitespace()).map(Into::into);
+        match cli::parse(words) {
+            Ok(Parsed::Command(cli)) => match cli.command {
+                Command::Serve(args) => Gateway::new(&args).unwrap(),
+                other => panic!("{other:?} is not serve"),
+            },
+            _ => panic!("{line} is right"),
+        }
+    }
+
+    #[test]
+    fn without_keys_only_pages_of_this_machine_or_of_an_allowed_origin_may_ask() {
+        let check = |line: &str, origin: Option<&str>, expected: bool| {
+            assert_eq!(gateway(line).admits_origin(origin), expected, "{line}: {origin:?}");
+        };
+        check("", None, true);
+        check("", Some("http://localhost:3000"), true);
+        check("", Some("http://127.0.0.1:8080"), true);
+        check("", Some("http://[::1]:8080"), true);
+        check("", Some("http://[::1]"), true);
+        check("", Some("https://example.org"), false);
+        check("", Some("http://127.0.0.1.example.org:8080"), false);
+        check("", Some("http://localhost:x.example.org"), false);
+        check("", Some("null"), false);
+        check("--cors https://example.org/", Some("https://Example.org"), true);
+        check("--cors https://example.org", Some("https://example.com"), false);
+        check("--cors *", Some("https://example.com"), true);
+        check("--insecure", Some("https://example.com"), true);
+    }
 
     #[test]
     fn a_traceparent_is_read_as_the_recommendation_says() {

@@ -55,7 +55,7 @@ impl Server {
             life: Life::default(),
             ledger: Arc::default(),
             preparation: PreparationPool::start(PREPARATION_WORKERS)?,
-            gateway: Gateway::new(args.api_keys.clone())?,
+            gateway: Gateway::new(args)?,
             limits: Limits {
                 max_body: args.max_body,
                 stall: Duration::from_secs(u64::from(args.stall_limit)),

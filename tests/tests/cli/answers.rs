@@ -45,7 +45,7 @@ fn leaves(value: &Value) -> u64 {
 }
 
 /// The sums that a timeline promises, each by `==`.
-fn check_sums(timeline: &Value) {
+pub fn check_sums(timeline: &Value) {
     let all = format!("{timeline:#}");
     let (parts, stamps) = (&timeline["parts"], &timeline["stamps"]);
     let total = integer(&timeline["parts_total"]);

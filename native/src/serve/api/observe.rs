@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
-use axum::http::{HeaderValue, header};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::body::Bytes;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -46,25 +46,17 @@ pub(super) fn routes() -> Router<Arc<Server>> {
         .route("/v1/trace", get(trace))
 }
 
-/// `?last=N`.
-#[derive(Debug, Deserialize)]
-struct Last {
-    last: Option<String>,
-}
-
-impl Last {
-    /// Whole, at least 0; more than there can be is all.
-    fn count(&self, most: usize) -> Result<usize, ApiError> {
-        let Some(text) = self.last.as_deref() else { return Ok(DEFAULT_LAST) };
-        let count = text.parse::<u64>().map_err(|_| {
-            let shown: String = text.chars().take(40).collect();
-            ApiError::parameter(
-                "last",
-                format!("last is {shown:?}; it must be a whole number from 0 to {most}"),
-            )
-        })?;
-        Ok(usize::try_from(count).map_or(most, |count| count.min(most)))
-    }
+/// `?last=N`: whole, at least 0; more than there can be is all.
+fn last(uri: &Uri, most: usize) -> Result<usize, ApiError> {
+    let fields = uri.query().unwrap_or_default().split('&');
+    let Some(text) = fields.filter_map(|field| field.strip_prefix("last=")).next_back() else {
+        return Ok(DEFAULT_LAST.min(most));
+    };
+    let count = text.parse::<u64>().map_err(|_| {
+        let shown: String = text.chars().take(40).collect();
+        ApiError::parameter("last", format!("last is {shown:?}; it must be a whole number from 0 on"))
+    })?;
+    Ok(usize::try_from(count).map_or(most, |count| count.min(most)))
 }
 
 async fn page() -> Response {
@@ -146,11 +138,8 @@ fn folded(engine: &EngineHandle, window: &ReportWindow) -> LatencyReport {
     LatencyReport::fold(window, &steps, Some(readings), context)
 }
 
-async fn timelines(
-    State(server): State<Arc<Server>>,
-    Query(last): Query<Last>,
-) -> Result<Response, ApiError> {
-    let count = last.count(DEFAULT_WINDOW)?;
+async fn timelines(State(server): State<Arc<Server>>, uri: Uri) -> Result<Response, ApiError> {
+    let count = last(&uri, DEFAULT_WINDOW)?;
     off_the_loop(move || {
         let timelines = server.ledger().last(count);
         Ok(list(&timelines))
@@ -162,7 +151,11 @@ fn list(timelines: &[Arc<RequestTimeline>]) -> Response {
     json_response(&json!({ "timelines": timelines.iter().map(AsRef::as_ref).collect::<Vec<_>>() }))
 }
 
-async fn timeline(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+async fn timeline(
+    State(server): State<Arc<Server>>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let Path(id) = id.map_err(super::no_text)?;
     let found = server.ledger().named(&id);
     if found.is_empty() {
         let id: String = id.chars().take(80).collect();
@@ -198,13 +191,13 @@ async fn live(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
     Ok(event_stream(Body::new(body)))
 }
 
-async fn steps(State(server): State<Arc<Server>>, Query(last): Query<Last>) -> Result<Response, ApiError> {
-    let (engine, count) = (server.engine()?.clone(), last.count(STEPS_KEPT)?);
+async fn steps(State(server): State<Arc<Server>>, uri: Uri) -> Result<Response, ApiError> {
+    let (engine, count) = (server.engine()?.clone(), last(&uri, STEPS_KEPT)?);
     off_the_loop(move || Ok(json_response(&json!({ "steps": engine.steps(count) })))).await
 }
 
-async fn trace(State(server): State<Arc<Server>>, Query(last): Query<Last>) -> Result<Response, ApiError> {
-    let (engine, count) = (server.engine()?.clone(), last.count(DEFAULT_WINDOW)?);
+async fn trace(State(server): State<Arc<Server>>, uri: Uri) -> Result<Response, ApiError> {
+    let (engine, count) = (server.engine()?.clone(), last(&uri, DEFAULT_WINDOW)?);
     off_the_loop(move || {
         let steps: StepRing = engine.steps(STEPS_KEPT).into_iter().collect();
         let timelines = server.ledger().last(count);

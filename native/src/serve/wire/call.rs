@@ -54,6 +54,12 @@ pub struct Call {
 pub const MAX_PROMPTS: usize = 64;
 /// What OpenAI's completions get where they do not say.
 const COMPLETION_MAX_TOKENS: u32 = 16;
+/// vLLM's fields that bind an answer to a form.
+const STRUCTURED: [&str; 5] =
+    ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"];
+/// vLLM's fields that allow and forbid tokens.
+const TOKEN_RULES: [&str; 6] =
+    ["min_tokens", "stop_token_ids", "bad_words", "allowed_token_ids", "use_beam_search", "prompt_logprobs"];
 /// A day.
 const MAX_DEADLINE_MS: i64 = 86_400_000;
 const MANY: i64 = u32::MAX as i64;
@@ -114,6 +120,12 @@ fn refuse_unbuilt(form: Form, fields: &mut Fields) -> Result<(), ApiError> {
     }
     fields.refuse("logit_bias", "leave it out", empty)?;
     fields.refuse("best_of", "leave it out", one)?;
+    for name in STRUCTURED {
+        fields.refuse(name, "leave it out", |_| false)?;
+    }
+    for name in TOKEN_RULES {
+        fields.refuse(name, "leave it out", |value| empty(value) || value == 0 || value == false)?;
+    }
     match form {
         Form::Chat => {
             let text = |value: &Value| value.get("type").is_some_and(|kind| kind == "text");

@@ -1,0 +1,10 @@
+//! The server as its clients see it: the real binary with the real model behind a port of its own.
+//!
+//! Loading costs a second, so a test states many claims about one server. Nothing sleeps: what is waited for is looked at
+//! again until it is there, or until it is clear that it never comes.
+
+mod answers;
+mod hostile;
+mod life;
+mod server;
+mod vanishing;

@@ -1,0 +1,227 @@
+//! A server to talk to, and the words to talk to it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use firstlight_tests::default_model_path;
+use serde_json::{Value, json};
+
+use crate::cli::binary;
+
+/// Until then everything that is waited for has come, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// How often something is looked at again.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A running server, ended when it is dropped.
+pub struct Server {
+    child: Child,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+    notes: Mutex<Receiver<String>>,
+}
+
+impl Server {
+    /// Starts the binary on a free port; returns when the door is open, which is before the model is there.
+    pub fn open(line: &[&str]) -> Self {
+        let mut command = Command::new(binary());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().to_lowercase().starts_with("firstlight_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+        command.args(["serve", "--port", "0"]).args(line).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let (sender, notes) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut server = Self { child, address: String::new(), notes: Mutex::new(notes) };
+        let line = server.hear("listening on http://");
+        let rest = line.split("http://").nth(1).and_then(|rest| rest.split(';').next());
+        server.address = rest.expect("the line names an address").to_owned();
+        server
+    }
+
+    /// The same, and waits until it is healthy.
+    pub fn start(line: &[&str]) -> Self {
+        let server = Self::open(line);
+        server.hear("ready: ");
+        assert_eq!(server.get("/health").0, 200, "ready is healthy");
+        server
+    }
+
+    /// Waits for a line on stderr that begins with `start`.
+    pub fn hear(&self, start: &str) -> String {
+        let notes = self.notes.lock().expect("nobody panicked while listening");
+        loop {
+            match notes.recv_timeout(PATIENCE) {
+                Ok(line) if line.starts_with(start) => return line,
+                Ok(_) => {}
+                Err(error) => panic!("{start:?} was not heard: {error}"),
+            }
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill is there").success());
+    }
+
+    /// Waits for its end: the exit code.
+    pub fn ended(&mut self) -> Option<i32> {
+        let mut code = None;
+        wait_until("the server has ended", || {
+            code = self.child.try_wait().expect("a child can be waited for");
+            code.is_some()
+        });
+        code.and_then(|status| status.code())
+    }
+
+    /// A GET: status and JSON.
+    pub fn get(&self, path: &str) -> (u16, Value) {
+        let answer = self.send(ureq::http::Request::get(self.url(path)).body(Vec::new()));
+        (answer.status, answer.json())
+    }
+
+    /// A POST of JSON: status and JSON.
+    pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let answer = self.post_bytes(path, body.to_string().into_bytes());
+        (answer.status, answer.json())
+    }
+
+    /// A POST of whatever: the whole answer.
+    pub fn post_bytes(&self, path: &str, body: Vec<u8>) -> Answer {
+        let request = ureq::http::Request::post(self.url(path)).header("content-type", "application/json");
+        self.send(request.body(body))
+    }
+
+    /// Any request.
+    pub fn send(&self, request: Result<ureq::http::Request<Vec<u8>>, ureq::http::Error>) -> Answer {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).max_idle_connections(0);
+        let agent = ureq::Agent::new_with_config(config.build());
+        let response = agent.run(request.expect("the request is well formed")).expect("there is an answer");
+        let (head, mut body) = response.into_parts();
+        let mut bytes = Vec::new();
+        body.as_reader().read_to_end(&mut bytes).expect("the answer is whole");
+        let headers = head.headers.iter();
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        Answer {
+            status: head.status.as_u16(),
+            headers: headers.map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect(),
+            body: bytes,
+        }
+    }
+
+    /// The address of a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// A chat, streamed or not, greedy unless `more` says otherwise.
+    pub fn chat(&self, question: &str, more: &Value) -> Answer {
+        self.post_bytes("/v1/chat/completions", chat_body(question, more).to_string().into_bytes())
+    }
+
+    /// A connection of its own, for bytes as they are.
+    pub fn connect(&self) -> TcpStream {
+        let socket = TcpStream::connect(&self.address).expect("the door is open");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket takes a limit");
+        socket
+    }
+
+    /// The timelines of one request, once they are in the book.
+    pub fn timelines(&self, id: &str) -> Vec<Value> {
+        let mut found = Vec::new();
+        wait_until("the request is in the book", || {
+            let (status, body) = self.get(&format!("/v1/timelines/{id}"));
+            found = body["timelines"].as_array().cloned().unwrap_or_default();
+            status == 200
+        });
+        found
+    }
+
+    /// Nothing is under way, and all slots and blocks are free.
+    pub fn is_idle(&self) -> bool {
+        let (_, health) = self.get("/health");
+        let (_, report) = self.get("/v1/report");
+        let now = |gauge: &str| report["gauges"][gauge]["now"].as_f64().unwrap_or(0.0);
+        health["open"] == 0 && now("running") == 0.0 && now("queue_depth") == 0.0
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The body of a greedy chat with one question, and what `more` adds.
+pub fn chat_body(question: &str, more: &Value) -> Value {
+    let mut body = json!({
+        "model": "smollm2-135m-instruct",
+        "messages": [{ "role": "user", "content": question }],
+        "temperature": 0,
+        "max_tokens": 12,
+    });
+    for (name, value) in more.as_object().expect("more fields are an object") {
+        body[name] = value.clone();
+    }
+    body
+}
+
+/// Looks until it is so.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let (_keep, never) = channel::<()>();
+    for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+        if is_so() {
+            return;
+        }
+        assert_eq!(never.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout));
+    }
+    panic!("it never came to this: {what}");
+}
+
+/// A whole answer.
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    /// The events of a stream; its last is `[DONE]`.
+    pub fn events(&self) -> Vec<Value> {
+        let text = String::from_utf8(self.body.clone()).expect("a stream is UTF-8");
+        assert!(text.ends_with("data: [DONE]\n\n"), "a stream ends in [DONE]: {text}");
+        let data = text.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+        let events = data.filter(|data| *data != "[DONE]");
+        events.map(|data| serde_json::from_str(data).expect("an event is JSON")).collect()
+    }
+
+    /// The text of all events.
+    pub fn streamed_text(&self) -> String {
+        let events = self.events();
+        let piece = |event: &Value| {
+            let choice = &event["choices"][0];
+            let text = choice["delta"]["content"].as_str().or(choice["text"].as_str());
+            text.unwrap_or_default().to_owned()
+        };
+        events.iter().map(piece).collect()
+    }
+}
