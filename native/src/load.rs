@@ -49,6 +49,18 @@ pub fn engine_thread(args: &EngineArgs, needs: Needs, num_prompts: usize) -> Res
     engine_thread_watched(args, needs, num_prompts, |_| ())
 }
 
+/// The same, where exactly `max_waiting` requests may wait.
+///
+/// # Errors
+/// As [`engine_thread`].
+pub fn engine_thread_queued(
+    args: &EngineArgs,
+    needs: Needs,
+    max_waiting: u32,
+) -> Result<EngineThread, Failure> {
+    start(args, needs, Queue::Exactly(max_waiting), |_| ())
+}
+
 /// The same; `opened` is told, on the engine's thread, of each device before anything is loaded onto it.
 ///
 /// # Errors
@@ -59,16 +71,32 @@ pub fn engine_thread_watched(
     num_prompts: usize,
     opened: impl FnMut(&wgpu::Device) + Send + 'static,
 ) -> Result<EngineThread, Failure> {
+    start(args, needs, Queue::AtLeast(u32::try_from(num_prompts).unwrap_or(u32::MAX)), opened)
+}
+
+/// How many requests may wait.
+#[derive(Clone, Copy)]
+enum Queue {
+    AtLeast(u32),
+    Exactly(u32),
+}
+
+fn start(
+    args: &EngineArgs,
+    needs: Needs,
+    queue: Queue,
+    opened: impl FnMut(&wgpu::Device) + Send + 'static,
+) -> Result<EngineThread, Failure> {
     let clock = InstantClock::start();
     let args = args.clone();
-    EngineThread::start(move || parts(clock, args, needs, num_prompts, opened))
+    EngineThread::start(move || parts(clock, args, needs, queue, opened))
 }
 
 fn parts(
     clock: InstantClock,
     args: EngineArgs,
     needs: Needs,
-    num_prompts: usize,
+    queue: Queue,
     mut opened: impl FnMut(&wgpu::Device) + 'static,
 ) -> Result<Parts<gpu::Place>, Failure> {
     let cache = Cache::locate(&process_environment)?;
@@ -76,8 +104,11 @@ fn parts(
     let model = model_text::open(&files)?;
     check_text(needs, &files.title(), &model)?;
     let mut limits = sizing::limits(&args, model.checkpoint.config())?;
-    // Prompts that came on one command line are here already: none of them is told to come back later.
-    limits.max_waiting = limits.max_waiting.max(u32::try_from(num_prompts).unwrap_or(u32::MAX));
+    limits.max_waiting = match queue {
+        // Prompts that came on one command line are here already: none of them is told to come back later.
+        Queue::AtLeast(num_prompts) => limits.max_waiting.max(num_prompts),
+        Queue::Exactly(max_waiting) => max_waiting,
+    };
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let place = gpu::Place::default();
     let loaded = gpu::load(&place, &args.adapter, &model.checkpoint, &limits, &mut opened)?;

@@ -79,8 +79,8 @@ async fn serve(
     let limits = (args.max_connections, Duration::from_secs(u64::from(args.stall_limit)));
     let door = tokio::spawn(listen::listen(listener, router, limits, closing));
     note(&format!("listening on http://{address}; the model is being loaded"));
-    let engine_args = args.engine.clone();
-    let loading = spawn_blocking(move || load::engine_thread(&engine_args, Needs::Ids, 0));
+    let (engine_args, max_waiting) = (args.engine.clone(), args.max_waiting);
+    let loading = spawn_blocking(move || load::engine_thread_queued(&engine_args, Needs::Ids, max_waiting));
     let engine = tokio::select! {
         loaded = loading => loaded.map_err(|error| {
             Failure::failed(format!("the model could not be loaded: {error}; report this defect"))

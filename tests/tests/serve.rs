@@ -6,5 +6,6 @@
 mod answers;
 mod hostile;
 mod life;
+mod load;
 mod server;
 mod vanishing;

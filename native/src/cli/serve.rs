@@ -34,6 +34,9 @@ pub struct ServeArgs {
     /// The most connections that are open at once; more are answered 503
     #[arg(long, env = "FIRSTLIGHT_MAX_CONNECTIONS", value_name = "N", default_value_t = 512, value_parser = values::whole(1, 65_536))]
     pub max_connections: u32,
+    /// The most requests that wait for a slot; more are answered 429
+    #[arg(long, env = "FIRSTLIGHT_MAX_WAITING", value_name = "N", default_value_t = 256, value_parser = values::whole(1, 65_536))]
+    pub max_waiting: u32,
     /// Seconds after which a client that neither reads nor sends what it began is let go
     #[arg(long, env = "FIRSTLIGHT_STALL_LIMIT", value_name = "SECONDS", default_value_t = 30, value_parser = values::whole(1, 86_400))]
     pub stall_limit: u32,

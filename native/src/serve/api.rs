@@ -23,14 +23,11 @@ use firstlight_engine::clock::Clock;
 
 use super::errors::ApiError;
 use super::gateway::{self, Caller};
-use super::relay::{self, Edge, json_response};
+use super::relay::{self, Admitted, Edge, json_response};
 use super::server::Server;
 use super::wire::call::{Call, Form};
 use crate::failure::Failure;
 use crate::run::draw_seed;
-
-/// Bodies from here on are parsed where they delay nobody else.
-const LONG_BODY: usize = 64 << 10;
 
 /// All paths.
 ///
@@ -122,27 +119,16 @@ async fn call(
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
-    let body = super::body::read(&headers, body, server.limits()).await?;
+    let body = server.bodies().read(&headers, body).await?;
     let received = engine.clock().now();
-    let call = away_if_long(body.len(), move || Call::read(form, &body, draw_seed())).await?;
+    let (call, room) =
+        server.bodies().understand(body, move |bytes| Call::read(form, bytes, draw_seed())).await?;
     let checked = engine.clock().now();
     if let Some(asked) = call.model.as_deref().filter(|name| !server.serves(name)) {
         return Err(ApiError::unknown_model(asked, server.model_name()));
     }
     let edge = Edge { received, checked, routed: engine.clock().now() };
-    relay::answer(server, engine, open, caller, call, edge).await
-}
-
-/// Runs `work` here, or on a thread for such work where it takes a while.
-async fn away_if_long<T: Send + 'static>(
-    bytes: usize,
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    if bytes < LONG_BODY {
-        return work();
-    }
-    let lost = |_| ApiError::failed("the request was lost to a defect of firstlight; report it");
-    tokio::task::spawn_blocking(work).await.map_err(lost)?
+    relay::answer(Admitted { server, engine, open, room }, caller, call, edge).await
 }
 
 fn model_json(server: &Server) -> Result<serde_json::Value, ApiError> {

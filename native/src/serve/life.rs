@@ -94,3 +94,22 @@ impl Life {
         let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_admitted_while_ready_and_counted_until_they_are_dropped() {
+        let life = Life::default();
+        assert_eq!(life.admit().err().and_then(|error| error.code), Some("loading"));
+        life.ready();
+        let (one, two) = (life.admit().ok(), life.admit().ok());
+        assert_eq!((one.is_some(), two.is_some(), life.num_open()), (true, true, 2));
+        life.stop();
+        life.ready();
+        assert_eq!(life.admit().err().and_then(|error| error.code), Some("shutting_down"));
+        drop((one, two));
+        assert_eq!(life.num_open(), 0, "those who were turned away are not counted");
+    }
+}

@@ -21,6 +21,7 @@ use firstlight_engine::timeline::RequestLabels;
 
 use self::choice::Choice;
 use self::sink::{Heard, Left, Sink};
+use super::body::Room;
 use super::errors::ApiError;
 use super::gateway::Caller;
 use super::life::OpenRequest;
@@ -39,6 +40,18 @@ pub struct Edge {
     pub checked: Nanos,
     /// Its model was chosen.
     pub routed: Nanos,
+}
+
+/// A call that may be answered, and all that answers it.
+pub struct Admitted {
+    /// What all requests share.
+    pub server: Arc<Server>,
+    /// The engine.
+    pub engine: EngineHandle,
+    /// Counted as under way.
+    pub open: OpenRequest,
+    /// What its body takes, until it is prepared.
+    pub room: Room,
 }
 
 /// What the task works on.
@@ -63,14 +76,12 @@ struct Relay {
 /// # Errors
 /// What the client is told in place of an answer.
 pub async fn answer(
-    server: Arc<Server>,
-    engine: EngineHandle,
-    open: OpenRequest,
+    admitted: Admitted,
     caller: Caller,
     call: Call,
     edge: Edge,
 ) -> Result<Response, ApiError> {
-    let relay = Relay::start(server, engine, open, &caller, call, edge);
+    let relay = Relay::start(admitted, &caller, call, edge);
     let (reply, replied) = oneshot::channel();
     tokio::spawn(relay.run(reply));
     replied.await.unwrap_or_else(|_| {
@@ -81,14 +92,9 @@ pub async fn answer(
 }
 
 impl Relay {
-    fn start(
-        server: Arc<Server>,
-        engine: EngineHandle,
-        open: OpenRequest,
-        caller: &Caller,
-        mut call: Call,
-        edge: Edge,
-    ) -> Self {
+    fn start(admitted: Admitted, caller: &Caller, mut call: Call, edge: Edge) -> Self {
+        let Admitted { server, engine, open, room } = admitted;
+        let room = Arc::new(room);
         let clock = engine.clock();
         let prefix = if call.form == Form::Chat { "chatcmpl" } else { "cmpl" };
         let head = Head {
@@ -142,19 +148,22 @@ impl Relay {
                 outside: ask.outside(id),
                 ended: false,
             };
-            relay.prepare(id, ask, sink);
+            relay.prepare(id, ask, sink, Arc::clone(&room));
         }
         relay
     }
 
     /// Hands a prompt to the preparation workers; where they have too much to do, that is its end.
-    fn prepare(&self, id: RequestId, ask: Ask, mut sink: Sink) {
+    fn prepare(&self, id: RequestId, ask: Ask, mut sink: Sink, room: Arc<Room>) {
         let engine = self.engine.clone();
         match self.server.preparation().reserve() {
             Some(place) => {
                 let left = Arc::clone(&self.left);
                 let events: EventSink = Box::new(move |event| sink.take(event));
-                place.run(move || ask.send_unless(id, &engine, events, &|| left.get().copied()));
+                place.run(move || {
+                    ask.send_unless(id, &engine, events, &|| left.get().copied());
+                    drop(room);
+                });
             }
             None => {
                 let waiting = u32::try_from(engine.counters().waiting).unwrap_or(u32::MAX);

@@ -5,6 +5,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::body::Bodies;
 use super::errors::ApiError;
 use super::gateway::Gateway;
 use super::ledger::Ledger;
@@ -18,22 +19,13 @@ use crate::models::{self, ModelName};
 /// Threads that render templates and tokenise.
 const PREPARATION_WORKERS: usize = 2;
 
-/// The limits that a handler keeps.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of a body.
-    pub max_body: u64,
-    /// How long a client may be silent in the middle of something.
-    pub stall: Duration,
-}
-
 /// See the module.
 pub struct Server {
     life: Life,
     ledger: Arc<Ledger>,
     preparation: PreparationPool,
     gateway: Gateway,
-    limits: Limits,
+    bodies: Bodies,
     engine: OnceLock<EngineHandle>,
     /// As it was asked to call the model, or as the command line does.
     named: Option<String>,
@@ -56,10 +48,7 @@ impl Server {
             ledger: Arc::default(),
             preparation: PreparationPool::start(PREPARATION_WORKERS)?,
             gateway: Gateway::new(args)?,
-            limits: Limits {
-                max_body: args.max_body,
-                stall: Duration::from_secs(u64::from(args.stall_limit)),
-            },
+            bodies: Bodies::new(args.max_body, Duration::from_secs(u64::from(args.stall_limit))),
             engine: OnceLock::new(),
             named: args.served_model_name.clone().or(name),
             model_name: OnceLock::new(),
@@ -122,8 +111,8 @@ impl Server {
         &self.gateway
     }
 
-    /// The limits.
-    pub fn limits(&self) -> Limits {
-        self.limits
+    /// How bodies are read.
+    pub fn bodies(&self) -> &Bodies {
+        &self.bodies
     }
 }

@@ -82,3 +82,45 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
         self.watch(closed, context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many writes, then none.
+    struct Reader(usize);
+
+    impl AsyncWrite for Reader {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            if self.0 == 0 {
+                return Poll::Pending;
+            }
+            self.0 -= 1;
+            Poll::Ready(Ok(bytes.len()))
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_write_that_makes_no_progress_fails_and_one_that_does_is_left_alone() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut socket = StallGuard::new(Reader(3), Duration::from_millis(1));
+            let mut outcomes = Vec::new();
+            for _ in 0..4 {
+                let write = std::future::poll_fn(|context| Pin::new(&mut socket).poll_write(context, b"abc"));
+                outcomes.push(write.await.map_err(|error| error.kind()));
+            }
+            assert_eq!(outcomes, [Ok(3), Ok(3), Ok(3), Err(io::ErrorKind::TimedOut)]);
+        });
+    }
+}

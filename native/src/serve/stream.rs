@@ -118,3 +118,52 @@ impl Body for StreamBody {
         self.ended
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(content_of: Option<usize>, is_last: bool) -> Piece {
+        Piece { bytes: Bytes::from_static(b"x"), content_of, is_last }
+    }
+
+    /// Takes a body's frames until it ends: how many, and whether it was whole.
+    fn take(body: &mut StreamBody) -> (usize, bool) {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut taken = 0;
+        loop {
+            match Pin::new(&mut *body).poll_frame(&mut context) {
+                Poll::Ready(Some(Ok(_))) => taken += 1,
+                Poll::Ready(Some(Err(Cut))) => return (taken, false),
+                Poll::Ready(None) => return (taken, true),
+                Poll::Pending => panic!("nothing comes any more"),
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_are_stamped_as_they_are_taken_and_a_cut_stream_is_no_whole_one() {
+        let clock = InstantClock::start();
+        let (end, mut body) = stream(2, clock);
+        for sent in [piece(None, false), piece(Some(1), false), piece(Some(1), false), piece(None, true)] {
+            end.pieces.try_send(sent).unwrap();
+        }
+        assert_eq!((end.stamps.first(1), end.stamps.last()), (None, None), "nothing was taken yet");
+        let before = clock.now();
+        assert_eq!(take(&mut body), (4, true));
+        let (first, last) = (end.stamps.first(1).unwrap(), end.stamps.last().unwrap());
+        assert!(before <= first && first < last && last <= clock.now(), "{before} {first} {last}");
+        assert_eq!(end.stamps.first(0), None, "nothing was said of choice 0");
+        let (end, mut body) = stream(1, clock);
+        end.pieces.try_send(piece(Some(0), false)).unwrap();
+        drop(end);
+        assert_eq!(take(&mut body), (1, false));
+    }
+
+    #[test]
+    fn a_stream_that_nobody_reads_takes_no_more_than_its_pieces() {
+        let (end, _body) = stream(1, InstantClock::start());
+        let sent = (0..1000).take_while(|_| end.pieces.try_send(piece(Some(0), false)).is_ok()).count();
+        assert_eq!(sent, PIECES);
+    }
+}

@@ -17,7 +17,6 @@ use firstlight_engine::clock::Clock;
 use firstlight_engine::request::HostStamps;
 use firstlight_engine::text::{PrepareOptions, PromptInput, SpecialTokens};
 
-use super::super::body;
 use super::super::errors::ApiError;
 use super::super::relay::json_response;
 use super::super::server::Server;
@@ -45,13 +44,13 @@ async fn on_a_worker(
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
-    let body = body::read(&headers, body, server.limits()).await?;
+    let body = server.bodies().read(&headers, body).await?;
     let (reply, replied) = oneshot::channel();
     let full = || ApiError::busy("too many texts wait to be tokenised; try again later");
     let job = move || {
         let _open = open;
         // Whoever asked may have gone.
-        let _ = reply.send(work(&engine, &body));
+        let _ = reply.send(work(&engine, &body.bytes));
     };
     server.preparation().reserve().ok_or_else(full)?.run(job);
     let lost = |_| ApiError::failed("the request was lost to a defect of firstlight; report it");

@@ -247,3 +247,98 @@ fn logprobs(form: Form, fields: &mut Fields) -> Result<Option<u32>, ApiError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(form: Form, fields: &str) -> Result<Call, ApiError> {
+        let needed = match form {
+            Form::Chat => r#""messages": [{"role": "user", "content": "hi"}]"#,
+            Form::Completion => r#""prompt": "hi""#,
+        };
+        let comma = if fields.is_empty() { "" } else { ", " };
+        Call::read(form, format!("{{{needed}{comma}{fields}}}").as_bytes(), 99)
+    }
+
+    fn check(form: Form, fields: &str, expected: impl Fn(&mut SamplingParams)) {
+        let mut params = SamplingParams {
+            max_tokens: if form == Form::Chat { u32::MAX } else { 16 },
+            temperature: 1.0,
+            seed: 99,
+            ..Default::default()
+        };
+        expected(&mut params);
+        assert_eq!(read(form, fields).map(|call| call.params), Ok(params), "{fields}");
+    }
+
+    #[test]
+    fn parameters_are_openais_with_openais_defaults() {
+        check(Form::Chat, "", |_| ());
+        check(Form::Completion, "", |_| ());
+        check(Form::Chat, r#""max_tokens": 5"#, |p| p.max_tokens = 5);
+        check(Form::Chat, r#""max_tokens": 5, "max_completion_tokens": 7"#, |p| p.max_tokens = 7);
+        check(Form::Chat, r#""max_tokens": 99999999999"#, |p| p.max_tokens = u32::MAX);
+        check(Form::Chat, r#""temperature": 0, "top_p": 0.5"#, |p| (p.temperature, p.top_p) = (0.0, 0.5));
+        check(Form::Chat, r#""temperature": null"#, |_| ());
+        check(Form::Chat, r#""seed": -1"#, |p| p.seed = u64::MAX);
+        check(Form::Chat, r#""top_k": -1"#, |_| ());
+        check(Form::Chat, r#""top_k": 40"#, |p| p.top_k = 40);
+        check(Form::Chat, r#""stop": "x""#, |p| p.stop = vec!["x".into()]);
+        check(Form::Chat, r#""stop": ["x", "y"]"#, |p| p.stop = vec!["x".into(), "y".into()]);
+        check(Form::Chat, r#""logprobs": true"#, |p| p.logprobs = Some(0));
+        check(Form::Chat, r#""logprobs": true, "top_logprobs": 2"#, |p| p.logprobs = Some(2));
+        check(Form::Chat, r#""logprobs": false, "top_logprobs": 0"#, |_| ());
+        check(Form::Completion, r#""logprobs": 3"#, |p| p.logprobs = Some(3));
+        check(Form::Chat, r#""ignore_eos": true"#, |p| p.ignore_eos = true);
+        check(
+            Form::Chat,
+            r#""tools": [], "logit_bias": {}, "n": 1, "tool_choice": "none", "store": true"#,
+            |_| (),
+        );
+        check(Form::Chat, r#""response_format": {"type": "text"}, "modalities": ["text"]"#, |_| ());
+        check(
+            Form::Completion,
+            r#""echo": false, "suffix": null, "best_of": 1, "stop_token_ids": []"#,
+            |_| (),
+        );
+    }
+
+    #[test]
+    fn the_one_extension_is_read_and_the_rest_of_it_is_ignored() {
+        let extension = |fields: &str| read(Form::Chat, fields).map(|call| call.extension);
+        assert_eq!(extension(""), Ok(Extension::default()));
+        assert_eq!(extension(r#""firstlight": {"of_tomorrow": 1}"#), Ok(Extension::default()));
+        let all = r#""firstlight": {"deadline_ms": 500, "trace": true, "priority": -3}"#;
+        let expected = Extension { deadline_ms: Some(500), trace: true, priority: -3 };
+        assert_eq!(extension(all), Ok(expected));
+    }
+
+    #[test]
+    fn prompts_come_in_four_shapes() {
+        let check = |prompt: &str, expected: &[PromptInput]| {
+            let body = format!("{{\"prompt\": {prompt}}}");
+            let call = Call::read(Form::Completion, body.as_bytes(), 0);
+            assert_eq!(call.map(|call| call.prompts).as_deref(), Ok(expected), "{prompt}");
+        };
+        let (raw, ids) =
+            (|text: &str| PromptInput::Raw(text.into()), |ids: &[u32]| PromptInput::Ids(ids.to_vec()));
+        check(r#""a""#, &[raw("a")]);
+        check(r#"["a", "b"]"#, &[raw("a"), raw("b")]);
+        check("[1, 2]", &[ids(&[1, 2])]);
+        check("[[1, 2], [], [3]]", &[ids(&[1, 2]), ids(&[]), ids(&[3])]);
+    }
+
+    #[test]
+    fn what_is_known_and_not_built_is_refused_by_name() {
+        let both = ["n", "logit_bias", "best_of", "guided_json", "min_tokens", "stop_token_ids"];
+        let chat = ["tools", "functions", "response_format", "audio", "modalities", "web_search_options"];
+        let check = |form: Form, name: &str| {
+            let value = if name == "n" { "2" } else { r#"["x"]"# };
+            let error = read(form, &format!("\"{name}\": {value}")).expect_err(name);
+            assert_eq!((error.param, error.code), (Some(name), Some("unsupported_parameter")), "{name}");
+        };
+        both.iter().chain(&chat).for_each(|name| check(Form::Chat, name));
+        both.iter().chain(&["suffix", "echo"]).for_each(|name| check(Form::Completion, name));
+    }
+}

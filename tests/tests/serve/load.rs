@@ -1,0 +1,156 @@
+//! Many clients at once: all are answered as if they were alone, a full queue is an answer, and the books agree.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::time::Instant;
+
+use firstlight_tests::TestRng;
+use serde_json::{Value, json};
+
+use super::server::{Answer, Server, chat_body, wait_until};
+use crate::cli::answers::check_sums;
+
+const CLIENTS: usize = 64;
+
+fn question(n: usize) -> String {
+    format!(
+        "{} {}",
+        ["Name a colour.", "What is a lake?", "Say hello.", "Count to five."][n % 4],
+        "Be brief. ".repeat(n % 5)
+    )
+}
+
+fn ask(server: &Server, n: usize) -> Answer {
+    let more = json!({
+        "stream": true, "max_tokens": 2 + n % 7, "firstlight": { "trace": true },
+        "stream_options": { "include_usage": true },
+    });
+    server.chat(&question(n), &more)
+}
+
+fn ids(answer: &Answer) -> Value {
+    answer.events().pop().expect("a stream has a last event")["firstlight"]["token_ids"].clone()
+}
+
+#[test]
+fn sixty_four_streams_on_four_slots_are_answered_as_if_alone_and_the_books_agree() {
+    let server = Server::start(&["--slots", "4"]);
+    let live = listen(&server, CLIENTS);
+    let answers: Vec<(Answer, u64)> = std::thread::scope(|scope| {
+        let client = |n: usize| {
+            let server = &server;
+            scope.spawn(move || {
+                let began = Instant::now();
+                let answer = ask(server, n);
+                (answer, u64::try_from(began.elapsed().as_nanos()).expect("no test lasts that long"))
+            })
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+    });
+    wait_until("all are in the book", || server.get("/v1/report").1["n"] == CLIENTS);
+    let mut seen = live.join().expect("the listener does not panic");
+    assert_eq!(seen.len(), CLIENTS, "the live stream tells every timeline");
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), CLIENTS, "and each once");
+    let (mut prompt, mut generated) = (0, 0);
+    for (n, (answer, took)) in answers.iter().enumerate() {
+        assert_eq!(answer.status, 200, "{n}");
+        let last = answer.events().pop().expect("a stream has a last event");
+        let id = last["id"].as_str().expect("an answer has an id");
+        let timeline = &server.timelines(&format!("{id}%230"))[0];
+        check_sums(timeline);
+        assert!(timeline["ttft"].as_u64() <= Some(*took), "no client waits less than the server says");
+        assert!(timeline["e2e"].as_u64() <= Some(*took));
+        prompt += last["usage"]["prompt_tokens"].as_u64().expect("a count");
+        generated += last["usage"]["completion_tokens"].as_u64().expect("a count");
+    }
+    let (_, report) = server.get("/v1/report");
+    let count = |name: &str| report["tokens"][name].as_u64();
+    assert_eq!((count("prompt"), count("generated")), (Some(prompt), Some(generated)));
+    assert_eq!((&report["refused_broken"], &report["n_answered"]), (&json!(0), &json!(CLIENTS)));
+    for (n, (answer, _)) in answers.iter().enumerate().step_by(9) {
+        assert_eq!(ids(answer), ids(&ask(&server, n)), "{n}: the same as alone");
+    }
+}
+
+/// Listens to `/v1/timelines/stream` until so many have come: their ids.
+fn listen(server: &Server, count: usize) -> std::thread::JoinHandle<Vec<String>> {
+    let mut socket = server.connect();
+    socket.write_all(b"GET /v1/timelines/stream HTTP/1.1\r\nhost: x\r\n\r\n").expect("it is sent");
+    let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
+    assert!(lines.next().is_some_and(|line| line.contains("200")), "the stream begins");
+    std::thread::spawn(move || {
+        let data = lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+        let timelines = data.map(|data| serde_json::from_str::<Value>(&data).expect("an event is JSON"));
+        timelines.take(count).map(|timeline| timeline["id"].to_string()).collect()
+    })
+}
+
+#[test]
+fn a_full_queue_is_an_answer_and_clients_that_vanish_anywhere_leave_nothing_behind() {
+    let server = Server::start(&["--slots", "1", "--max-waiting", "4"]);
+    check_full_queue(&server);
+    check_random_vanishing(&server);
+    let answer = server.chat("hi", &json!({ "max_tokens": 2 }));
+    assert_eq!(answer.status, 200);
+}
+
+fn check_full_queue(server: &Server) {
+    let long = json!({ "max_tokens": 4000, "stream": true, "ignore_eos": true });
+    let body = chat_body("Tell me a story.", &long).to_string();
+    let begin = || {
+        let mut socket = server.connect();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).expect("it is sent");
+        socket
+    };
+    let running = begin();
+    wait_until("it runs", || server.get("/v1/steps?last=1").1["steps"][0]["decode_rows"] == 1);
+    let waiting: Vec<_> = (0..4).map(|_| begin()).collect();
+    wait_until("four wait", || server.get("/v1/steps?last=1").1["steps"][0]["waiting"] == 4);
+    let refused = server.chat("hi", &json!({}));
+    assert_eq!((refused.status, &refused.json()["error"]["type"]), (429, &json!("rate_limit_error")));
+    assert!(refused.header("retry-after").is_some());
+    let id = refused.header("x-request-id").expect("it has an id");
+    assert_eq!(server.timelines(id)[0]["finish_reason"], "rejected");
+    drop((running, waiting));
+    wait_until("nobody is left", || server.is_idle());
+}
+
+/// Clients that go away before the head ends, in the body, in the queue, in the answer.
+fn check_random_vanishing(server: &Server) {
+    let mut rng = TestRng::new(7);
+    for round in 0..8 {
+        let sockets: Vec<_> = (0..8)
+            .map(|_| {
+                let more = json!({ "max_tokens": 8, "stream": rng.below(2) == 0, "ignore_eos": true });
+                let body = chat_body(&"word ".repeat(rng.below(60)), &more).to_string();
+                let all = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                let sent = match rng.below(4) {
+                    0 => rng.below(all.len()),
+                    _ => all.len(),
+                };
+                let mut socket = server.connect();
+                socket.write_all(&all.as_bytes()[..sent]).expect("it is sent");
+                if sent == all.len() && rng.below(3) == 0 {
+                    // A few bytes of an answer, or of a refusal.
+                    let _ = socket.read(&mut [0; 16]);
+                }
+                socket
+            })
+            .collect();
+        drop(sockets);
+        wait_until("nobody is left", || server.is_idle());
+        let (_, report) = server.get("/v1/report");
+        assert_eq!(report["refused_broken"], 0, "round {round}");
+    }
+    let (_, all) = server.get("/v1/timelines?last=1024");
+    let timelines = all["timelines"].as_array().expect("a list");
+    timelines.iter().for_each(check_sums);
+    let after = |timeline: &Value| timeline["tokens"]["after_disconnect"].as_u64().unwrap_or(0);
+    assert!(timelines.iter().all(|timeline| after(timeline) <= 1), "the step that ran, and no more");
+}
