@@ -11,10 +11,10 @@ use firstlight_shaders::sample::NO_TOKEN;
 use crate::clock::{Clock, Nanos};
 use crate::request::{FinishReason, RejectReason, Request, RequestId, SampledToken};
 use crate::runner::{ModelRunner, RunnerError, RunnerOutput};
-use crate::sched::{Batch, Scheduler, SchedulerConfig, SchedulerOutput};
+use crate::sched::{Batch, Sampled, Scheduler, SchedulerConfig, SchedulerOutput};
 use crate::text::{Detokenizer, Tokenizer};
 use crate::timeline::{
-    ClockLabel, EngineLabels, ModelLabel, RequestLabels, RequestTimeline, StepRecord, StepRing,
+    ClockLabel, EngineLabels, ModelLabel, PassTimes, RequestLabels, RequestTimeline, StepRecord, StepRing,
     TimelineBroken,
 };
 
@@ -120,6 +120,7 @@ pub struct Engine<R: ModelRunner, C: Clock> {
     /// Not yet handed out. A step that is dropped at its await loses none.
     events: Vec<RequestEvent>,
     steps_total: u64,
+    generation_tokens_total: u64,
     steps: StepRing,
     timelines_broken_total: u64,
     last_broken: Option<TimelineBroken>,
@@ -147,6 +148,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             detokenizers: HashMap::new(),
             events: Vec::new(),
             steps_total: 0,
+            generation_tokens_total: 0,
             steps: StepRing::new(STEPS_KEPT),
             timelines_broken_total: 0,
             last_broken: None,
@@ -164,7 +166,6 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     /// If a request of the same id is still here: ids are the host's to keep apart.
     pub fn submit_labelled(&mut self, request: Request, labels: RequestLabels) {
         let id = request.id;
-        assert!(self.scheduler.sequences().all(|s| s.id() != id), "request {id} is submitted twice");
         let prompt_len = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         let timeline =
             RequestTimeline::created(id, labels, Arc::clone(&self.labels), &request.stamps, prompt_len);
@@ -178,8 +179,8 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
 
     /// Ends a request wherever it is; its blocks and its slot are free at once. Says whether it was still here. Tokens that
     /// came after `asked_at`, when the client asked or went away, are counted as made for nobody.
-    pub fn abort(&mut self, id: RequestId, reason: FinishReason, _asked_at: Nanos) -> bool {
-        let ended = self.scheduler.finish(id, reason, self.clock.now());
+    pub fn abort(&mut self, id: RequestId, reason: FinishReason, asked_at: Nanos) -> bool {
+        let ended = self.scheduler.abort(id, reason, asked_at, self.clock.now());
         let was_here = ended.is_some();
         ended.into_iter().for_each(|timeline| self.finished(timeline));
         was_here
@@ -194,7 +195,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     pub async fn step(&mut self) -> Result<StepOutput, Box<StepFailed>> {
         let schedule_at = self.clock.now();
         let mut pass = self.scheduler.schedule(schedule_at);
-        if let Some(timeline) = pass.outgrown.take() {
+        for timeline in std::mem::take(&mut pass.ended) {
             self.finished(timeline);
         }
         if pass.scheduled.is_empty() {
@@ -211,7 +212,8 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             Ok(output) => {
                 record.gpu_ns = output.gpu_ns;
                 record.stages = output.stages;
-                self.apply(&pass, output.tokens, now);
+                let gpu = PassTimes { gpu_ns: output.gpu_ns, profiled: output.stages.is_some() };
+                self.apply(&pass, output.tokens, gpu, now);
                 Ok(self.output(Some(record)))
             }
             Err(error) => {
@@ -242,28 +244,31 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         }
     }
 
-    fn apply(&mut self, pass: &SchedulerOutput, tokens: Vec<SampledToken>, now: Nanos) {
+    fn apply(&mut self, pass: &SchedulerOutput, tokens: Vec<SampledToken>, gpu: PassTimes, now: Nanos) {
         let ids: Vec<u32> = tokens.iter().map(|sampled| sampled.token).collect();
-        let owners = self.scheduler.apply(pass, &ids, now);
-        for (id, token) in owners.into_iter().zip(tokens) {
-            let (text, end) = self.read_token(id, token.token);
-            self.events.push(RequestEvent::Token { id, token, text });
-            if let Some(timeline) = end.and_then(|reason| self.scheduler.finish(id, reason, now)) {
-                self.finished(timeline);
-            }
+        let owners = self.scheduler.apply(pass, &ids, gpu, now);
+        self.generation_tokens_total += ids.len() as u64;
+        let mut ends = Vec::new();
+        for (owner, token) in owners.into_iter().zip(tokens) {
+            let (text, end) = self.read_token(owner, token.token);
+            self.events.push(RequestEvent::Token { id: owner.id, token, text });
+            ends.extend(end.map(|reason| (owner.id, reason)));
+        }
+        for (id, reason) in ends {
+            self.scheduler.finish(id, reason, now).into_iter().for_each(|timeline| self.finished(timeline));
         }
     }
 
     /// The text that a new token makes certain, and whether the answer ends with it.
-    fn read_token(&mut self, id: RequestId, token: u32) -> (String, Option<FinishReason>) {
-        let Some(sequence) = self.scheduler.running(id) else { return (String::new(), None) };
+    fn read_token(&mut self, owner: Sampled, token: u32) -> (String, Option<FinishReason>) {
+        let sequence = self.scheduler.running(owner);
         if self.eos_tokens.contains(&token) && !sequence.params().ignore_eos {
             return (String::new(), Some(FinishReason::Stop));
         }
         let is_full = sequence.num_generated() >= sequence.params().max_tokens as usize
             || sequence.tokens().len() >= self.scheduler.config().max_model_len as usize;
         let mut text = String::new();
-        if let Some(detokenizer) = self.detokenizers.get_mut(&id) {
+        if let Some(detokenizer) = self.detokenizers.get_mut(&owner.id) {
             let piece = detokenizer.push(token);
             text = piece.text;
             if piece.stopped {
@@ -319,7 +324,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
 
     /// Gauges and counters.
     pub fn counters(&self) -> EngineCounters {
-        let pool = self.scheduler.pool();
+        let (pool, prefixes) = (self.scheduler.pool(), self.scheduler.prefix_counts());
         EngineCounters {
             running: self.scheduler.num_running(),
             waiting: self.scheduler.num_waiting(),
@@ -328,7 +333,10 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             preemptions_total: self.scheduler.num_preemptions(),
             steps_total: self.steps_total,
             timelines_broken_total: self.timelines_broken_total,
-            ..EngineCounters::default()
+            prefix_queries_total: prefixes.queries,
+            prefix_hits_total: prefixes.hits,
+            prompt_tokens_total: self.scheduler.prompt_tokens(),
+            generation_tokens_total: self.generation_tokens_total,
         }
     }
 

@@ -256,6 +256,9 @@ pub enum RejectReason {
     /// The host is stopping.
     #[error("the engine is shutting down; send the request elsewhere")]
     ShuttingDown,
+    /// The engine is gone for good: its device could not be opened again, or a defect of ours.
+    #[error("the engine has stopped: {0}; start it again")]
+    Stopped(String),
     /// The chat template or the tokenizer refused it.
     #[error("{0}")]
     Preparation(String),

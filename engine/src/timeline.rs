@@ -21,7 +21,7 @@ use crate::clock::Nanos;
 use crate::request::{FinishReason, HostStamps, RejectReason, RequestId};
 
 pub use check::{TimelineBroken, TimelineRule};
-pub use edge::{Edge, Place};
+pub use edge::{Edge, PassTimes, Place};
 pub use labels::{ClockLabel, EngineLabels, ModelLabel, RequestLabels};
 pub use parts::{DecodeParts, EngineParts, InboxParts, Parts, Preparation, RunParts, Transport, WaitCauses};
 pub use stamps::{GpuTimes, PrefillAttempt, Residency, Stamps, TokenCounts};
@@ -58,6 +58,10 @@ pub struct RequestTimeline {
     preemptions: u32,
     token_at: Vec<Nanos>,
     token_step: Vec<u64>,
+    /// The last pass on the GPU's clock, and the sums of it that are shown.
+    pass_gpu_ns: Option<u64>,
+    gpu: Option<GpuTimes>,
+    profiled: bool,
     finish: Option<(FinishReason, Option<RejectReason>)>,
     broken: Option<TimelineBroken>,
     sealed: bool,
@@ -95,6 +99,9 @@ impl RequestTimeline {
             preemptions: 0,
             token_at: Vec::new(),
             token_step: Vec::new(),
+            pass_gpu_ns: None,
+            gpu: None,
+            profiled: false,
             finish: None,
             broken: None,
             sealed: false,
@@ -183,14 +190,25 @@ impl RequestTimeline {
                 self.enter(Place::Running, now);
                 self.slice = Slice { from: now, given: false };
                 self.position = u64::from(cached);
-                self.tokens.cached = cached;
+                if self.attempts.is_empty() {
+                    self.tokens.cached = cached;
+                }
                 self.attempts.push(PrefillAttempt { from: now, to: now, cached, computed: 0, open: true });
+                match self.stamps.first_token {
+                    None => self.gpu = None,
+                    // Nothing of what the eviction threw away has to be computed again.
+                    Some(_) if self.position >= self.recover_to => self.close_attempt(now),
+                    Some(_) => {}
+                }
             }
             Edge::Chunk { tokens } => {
                 self.settle(now);
                 self.slice.given = tokens > 0;
             }
-            Edge::Computed { tokens } => self.computed(tokens, now),
+            Edge::Computed { tokens, gpu } => {
+                self.pass_was(gpu);
+                self.computed(tokens, now);
+            }
             Edge::Token { step } => self.token(step, now),
             Edge::Preempted => {
                 self.settle(now);
@@ -250,6 +268,14 @@ impl RequestTimeline {
         }
     }
 
+    fn pass_was(&mut self, pass: PassTimes) {
+        self.pass_gpu_ns = pass.gpu_ns;
+        self.profiled |= pass.profiled;
+        if let (None, Some(gpu_ns)) = (self.stamps.first_token, pass.gpu_ns) {
+            self.gpu.get_or_insert_default().forward_ns += gpu_ns;
+        }
+    }
+
     fn computed(&mut self, tokens: u32, now: Nanos) {
         self.tokens.computed += u64::from(tokens);
         if let Some(attempt) = self.attempts.last_mut().filter(|a| a.open) {
@@ -275,6 +301,9 @@ impl RequestTimeline {
             self.first_token_residency_idx = Some(self.residency.len() - 1);
         }
         self.tokens.generated += 1;
+        if let (2, Some(gpu)) = (self.tokens.generated, &mut self.gpu) {
+            gpu.first_decode_ns = self.pass_gpu_ns;
+        }
         self.token_at.push(now);
         self.token_step.push(step);
     }
@@ -284,6 +313,12 @@ impl RequestTimeline {
             attempt.to = now;
             attempt.open = false;
         }
+    }
+
+    /// The client asked for the end, or went away, at `at`: tokens after that were made for nobody.
+    pub(crate) fn client_gone(&mut self, at: Nanos) {
+        let seen = self.token_at.partition_point(|&token_at| token_at <= at);
+        self.tokens.after_disconnect = u32::try_from(self.token_at.len() - seen).unwrap_or(u32::MAX);
     }
 
     /// The time of the stay in the queue that is about to end, by cause. Called once per stay, just before it ends.
@@ -345,6 +380,14 @@ impl RequestTimeline {
     /// One entry an admission.
     pub fn attempts(&self) -> &[PrefillAttempt] {
         &self.attempts
+    }
+    /// What the GPU's clock says, where the adapter has one.
+    pub fn gpu(&self) -> Option<GpuTimes> {
+        self.gpu
+    }
+    /// Whether a pass of it was cut into stages: its times are longer than usual.
+    pub fn is_profiled(&self) -> bool {
+        self.profiled
     }
     /// Evictions.
     pub fn preemptions(&self) -> u32 {

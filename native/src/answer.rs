@@ -136,7 +136,8 @@ impl Answer {
             usage: Usage {
                 prompt_tokens: counts.prompt,
                 cached_tokens: counts.cached,
-                completion_tokens: counts.generated,
+                // Those made after the end was asked for are shown to nobody.
+                completion_tokens: counts.generated.saturating_sub(counts.after_disconnect),
             },
             logprobs: (!logprobs.is_empty()).then_some(logprobs),
             timeline: &ended.timeline,

@@ -6,16 +6,16 @@
 use std::io::BufRead;
 
 use firstlight_engine::clock::Clock;
-use firstlight_engine::request::{FinishReason, SamplingParams};
-use firstlight_engine::runner::ModelRunner;
+use firstlight_engine::request::{FinishReason, RejectReason, SamplingParams};
 use firstlight_engine::text::{ChatMessage, PromptInput};
 
 use crate::answer::Answer;
+use crate::ask::Ask;
 use crate::cli::ChatArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::load::{self, Needs};
-use crate::session::{Ask, Session};
+use crate::session::Session;
 use crate::terminal::{note, write, write_line};
 use crate::{run, split};
 
@@ -26,7 +26,8 @@ const HELP: &str = "/reset forgets the conversation, /help shows this, /quit lea
 /// Runs the command.
 ///
 /// # Errors
-/// Those of loading, and a device that failed; a refused question is only told.
+/// Those of loading, and an engine that is gone for good; a refused question, or one that the device failed in, is only
+/// told.
 pub fn run(args: &ChatArgs) -> Result<(), Failure> {
     let params = args.sampling.params(run::draw_seed())?;
     if params.logprobs.is_some() {
@@ -59,12 +60,11 @@ pub fn run(args: &ChatArgs) -> Result<(), Failure> {
             command if is_command(command) => note(&format!("there is no {command}; {HELP}")),
             question => {
                 conversation.push("user", question);
+                let input = PromptInput::Chat(conversation.messages.clone());
+                let params = params_for(&params, conversation.messages.len());
                 let ask = Ask {
-                    input: PromptInput::Chat(conversation.messages.clone()),
-                    params: params_for(&params, conversation.messages.len()),
                     parse_special: args.parse_special,
-                    route: "chat",
-                    received: session.clock().now(),
+                    ..Ask::new(input, params, "chat", session.clock().now())
                 };
                 interrupt.answering();
                 match answer(&mut session, ask, &interrupt)? {
@@ -81,39 +81,37 @@ fn params_for(params: &SamplingParams, turn: usize) -> SamplingParams {
     SamplingParams { seed: params.seed.wrapping_add(turn as u64), ..params.clone() }
 }
 
-/// Streams one answer; `None` where the question was refused.
-fn answer<R: ModelRunner>(
-    session: &mut Session<R>,
-    ask: Ask,
-    interrupt: &Interrupt,
-) -> Result<Option<String>, Failure> {
+/// Streams one answer; `None` where the question was refused or the device failed in it.
+fn answer(session: &mut Session, ask: Ask, interrupt: &Interrupt) -> Result<Option<String>, Failure> {
     let clock = session.clock();
     let id = session.ask(ask);
     let mut answer = Answer::default();
-    while session.has_work() {
+    while session.is_answering() {
         if interrupt.take() {
             session.abort(id, FinishReason::Cancelled);
         }
-        let stepped = session.step();
-        for event in stepped.events {
-            let added = answer.take(event, clock.now());
-            if !added.is_empty() {
-                write(&added)?;
-                answer.wrote(clock.now());
-            }
-        }
-        if let Some(error) = stepped.failure {
-            write_line("")?;
-            run::report_defect(answer.seal(Some(clock.now())));
-            return Err(error.into());
+        let Some(heard) = session.hear(run::INTERRUPT_POLL) else { continue };
+        let added = answer.take(heard.event, heard.at);
+        if !added.is_empty() {
+            write(&added)?;
+            answer.wrote(clock.now());
         }
     }
     write_line("")?;
     run::report_defect(answer.seal(Some(clock.now())));
     let Some(ended) = &answer.ended else { return Ok(None) };
-    if let Some(reason) = &ended.detail {
-        note(&format!("{reason}; /reset starts a new conversation"));
-        return Ok(None);
+    match (ended.reason, &ended.detail) {
+        (_, Some(reason @ RejectReason::Stopped(_))) => return Err(reason.clone().into()),
+        (_, Some(reason)) => {
+            note(&format!("{reason}; /reset starts a new conversation"));
+            return Ok(None);
+        }
+        // What happened stands above, from the engine's thread.
+        (FinishReason::Failed, None) => {
+            note("the answer is lost and the question is forgotten; ask it again");
+            return Ok(None);
+        }
+        _ => {}
     }
     match split::line(&ended.timeline).as_str() {
         "" => note("stopped before the first token; the question is forgotten"),

@@ -5,6 +5,7 @@
 
 pub mod adapters;
 pub mod answer;
+pub mod ask;
 pub mod bench;
 pub mod cache;
 pub mod chat;
@@ -22,6 +23,7 @@ pub mod load;
 pub mod model_text;
 pub mod models;
 pub mod progress;
+pub mod refusal;
 pub mod run;
 pub mod session;
 pub mod sizing;

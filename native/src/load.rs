@@ -1,9 +1,10 @@
-//! From the command line to a session that answers: model files, adapter, device, weights, warm-up.
+//! From the command line to an engine that answers: model files, adapter, device, weights, warm-up.
 //!
 //! Invariant: the model is found and its headers are checked before any adapter is touched.
 
+use std::sync::Arc;
+
 use firstlight_engine::engine::{Engine, EngineConfig};
-use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::Preparer;
 use firstlight_engine::timeline::ModelLabel;
@@ -11,6 +12,7 @@ use firstlight_engine::timeline::ModelLabel;
 use crate::cache::{Cache, process_environment};
 use crate::cli::EngineArgs;
 use crate::clock::InstantClock;
+use crate::driver::{EngineThread, Parts};
 use crate::failure::Failure;
 use crate::model_text::OpenModel;
 use crate::models::{self, ModelFiles, ModelName};
@@ -30,29 +32,74 @@ pub enum Needs {
     Chat,
 }
 
-/// A session with the model and the room that `args` name, and with a queue for at least `num_prompts`.
+/// A session with the engine of [`engine_thread`].
+///
+/// # Errors
+/// As there.
+pub fn session(args: &EngineArgs, needs: Needs, num_prompts: usize) -> Result<Session, Failure> {
+    engine_thread(args, needs, num_prompts).map(Session::new)
+}
+
+/// An engine with the model and the room that `args` name, and with a queue for at least `num_prompts`. Where its device
+/// fails it opens the adapter again and brings the weights there from the same file.
 ///
 /// # Errors
 /// Exit code 4 for the model, 2 for room that does not fit it or prompts that it cannot read, 3 for the adapter.
-pub fn session(args: &EngineArgs, needs: Needs, num_prompts: usize) -> Result<Session<GpuRunner>, Failure> {
+pub fn engine_thread(args: &EngineArgs, needs: Needs, num_prompts: usize) -> Result<EngineThread, Failure> {
+    engine_thread_watched(args, needs, num_prompts, |_| ())
+}
+
+/// The same; `opened` is told, on the engine's thread, of each device before anything is loaded onto it.
+///
+/// # Errors
+/// As [`engine_thread`].
+pub fn engine_thread_watched(
+    args: &EngineArgs,
+    needs: Needs,
+    num_prompts: usize,
+    opened: impl FnMut(&wgpu::Device) + Send + 'static,
+) -> Result<EngineThread, Failure> {
     let clock = InstantClock::start();
+    let args = args.clone();
+    EngineThread::start(move || parts(clock, args, needs, num_prompts, opened))
+}
+
+fn parts(
+    clock: InstantClock,
+    args: EngineArgs,
+    needs: Needs,
+    num_prompts: usize,
+    mut opened: impl FnMut(&wgpu::Device) + 'static,
+) -> Result<Parts<gpu::Place>, Failure> {
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.model, &cache, &process_environment)?;
     let model = model_text::open(&files)?;
     check_text(needs, &files.title(), &model)?;
-    let mut limits = sizing::limits(args, model.checkpoint.config())?;
+    let mut limits = sizing::limits(&args, model.checkpoint.config())?;
     // Prompts that came on one command line are here already: none of them is told to come back later.
     limits.max_waiting = limits.max_waiting.max(u32::try_from(num_prompts).unwrap_or(u32::MAX));
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
-    let loaded = gpu::load(&args.adapter, &model.checkpoint, &limits)?;
+    let place = gpu::Place::default();
+    let loaded = gpu::load(&place, &args.adapter, &model.checkpoint, &limits, &mut opened)?;
     let config = EngineConfig {
         scheduler: limits,
         eos_tokens: model.end_tokens(),
-        model: label(args, &files, &model),
-        engine_config: fingerprint(&limits, args, &loaded.described),
+        model: label(&args, &files, &model),
+        engine_config: fingerprint(&limits, &args, &loaded.described),
     };
-    let engine = Engine::new(loaded.runner, clock, config, model.tokenizer);
-    Ok(Session::new(engine, preparer, clock, loaded.drive))
+    let engine = Engine::new(place.clone(), clock, config, model.tokenizer);
+    let checkpoint = model.checkpoint;
+    let rebuild = move || {
+        let loaded = gpu::load(&place, &args.adapter, &checkpoint, &limits, &mut opened)?;
+        Ok((place.clone(), loaded.drive))
+    };
+    Ok(Parts {
+        engine,
+        drive: loaded.drive,
+        rebuild: Box::new(rebuild),
+        preparer: Arc::new(preparer),
+        adapter: loaded.described,
+    })
 }
 
 /// Told now, because loading the weights first would be for nothing.

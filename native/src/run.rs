@@ -4,29 +4,33 @@
 //! Ctrl-C ends the answers where they are: what there is of them is printed, and the exit code is 130.
 
 use std::io::{IsTerminal, Read};
+use std::time::Duration;
 
 use firstlight_engine::clock::Clock;
 use firstlight_engine::engine::RequestEvent;
 use firstlight_engine::request::{FinishReason, RequestId};
-use firstlight_engine::runner::ModelRunner;
 use firstlight_engine::text::{ChatMessage, PromptInput};
 
 use crate::answer::Answer;
+use crate::ask::Ask;
 use crate::cli::RunArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::load::{self, Needs};
-use crate::session::{Ask, Session};
+use crate::session::Session;
 use crate::split;
 use crate::terminal::{note, write, write_json, write_line};
 
 /// The most bytes that are read as one prompt.
 const MAX_PROMPT_BYTES: u64 = 4 << 20;
+/// How soon Ctrl-C is heard while no event comes.
+pub const INTERRUPT_POLL: Duration = Duration::from_millis(50);
 
 /// Runs the command.
 ///
 /// # Errors
-/// Wrong usage before anything is loaded, then the model, then the adapter, then the first answer that failed.
+/// Wrong usage before anything is loaded, then the model, then the adapter, then the first answer that failed: those
+/// behind it are answered all the same.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let params = args.sampling.params(draw_seed())?;
     if params.logprobs.is_some() && !args.output.json {
@@ -44,11 +48,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     interrupt.answering();
     let received = session.clock().now();
     let asks = prompts.into_iter().map(|input| Ask {
-        input,
-        params: params.clone(),
         parse_special: args.parse_special,
-        route: "run",
-        received,
+        ..Ask::new(input, params.clone(), "run", received)
     });
     answer_all(&mut session, asks.collect(), &titles, args.output.json, &interrupt)
 }
@@ -136,9 +137,9 @@ fn title(input: &PromptInput) -> String {
     if short.len() < text.trim_end().len() { format!("{short}...") } else { short }
 }
 
-/// Asks all at once, steps until all have ended, and prints.
-fn answer_all<R: ModelRunner>(
-    session: &mut Session<R>,
+/// Asks all at once, listens until all have ended, and prints.
+fn answer_all(
+    session: &mut Session,
     asks: Vec<Ask>,
     titles: &[String],
     json: bool,
@@ -148,28 +149,23 @@ fn answer_all<R: ModelRunner>(
     let streamed = asks.len() == 1 && !json;
     let ids: Vec<RequestId> = asks.into_iter().map(|ask| session.ask(ask)).collect();
     let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
-    let mut device_failure = None;
-    while session.has_work() && device_failure.is_none() {
+    while session.is_answering() {
         if interrupt.take() {
             ids.iter().for_each(|id| session.abort(*id, FinishReason::Cancelled));
         }
-        let stepped = session.step();
-        for event in stepped.events {
-            let Some(answer) =
-                ids.iter().position(|id| *id == owner(&event)).and_then(|i| answers.get_mut(i))
-            else {
-                continue;
-            };
-            let added = answer.take(event, clock.now());
-            if streamed && !added.is_empty() {
-                write(&added)?;
-                answer.wrote(clock.now());
-            }
+        let Some(heard) = session.hear(INTERRUPT_POLL) else { continue };
+        let owner = owner(&heard.event);
+        let Some(answer) = ids.iter().position(|id| *id == owner).and_then(|i| answers.get_mut(i)) else {
+            continue;
+        };
+        let added = answer.take(heard.event, heard.at);
+        if streamed && !added.is_empty() {
+            write(&added)?;
+            answer.wrote(clock.now());
         }
-        device_failure = stepped.failure;
     }
     let has_text = session.has_tokenizer();
-    let mut outcome = device_failure.map_or(Ok(()), |error| Err(error.into()));
+    let mut outcome = Ok(());
     for (idx, answer) in answers.iter_mut().enumerate() {
         if json {
             report_defect(answer.seal(None));

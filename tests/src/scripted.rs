@@ -133,6 +133,11 @@ impl ModelRunner for ScriptedRunner<'_> {
         if let Some((clock, max_ns)) = self.clock {
             clock.advance(1 + mix(self.executions, clock.now() as u32) % max_ns);
         }
+        for &(from, to) in &batch.block_copies {
+            assert!(from != to, "{from:?} is copied onto itself");
+            let block = |id: BlockId| (id.0 * self.block_size) as usize;
+            self.slots.copy_within(block(from)..block(from) + self.block_size as usize, block(to));
+        }
         assert!(batch.query_start.last() == Some(&(batch.num_rows() as u32)));
         self.write(batch, &mut HashSet::new());
         if std::mem::take(&mut self.fail_next) {

@@ -48,12 +48,13 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The next `num_tokens` uncomputed tokens of each sequence, whose block tables reach that far.
+    /// The next `num_tokens` uncomputed tokens of each sequence, whose block tables reach that far once the copies are made.
     pub(super) fn build<'a>(
         sequences: impl Iterator<Item = (&'a Sequence, u32)>,
+        block_copies: Vec<(BlockId, BlockId)>,
         config: &SchedulerConfig,
     ) -> Self {
-        let mut batch = Self { query_start: vec![0], ..Self::default() };
+        let mut batch = Self { block_copies, query_start: vec![0], ..Self::default() };
         for (sequence, num_tokens) in sequences {
             batch.push(sequence, num_tokens as usize, config.block_size as usize);
         }

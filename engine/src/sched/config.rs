@@ -52,6 +52,10 @@ impl SchedulerConfig {
                 return Err(RejectReason::InvalidParameter { name, value: value.to_string(), range });
             }
         }
+        if self.prefix_hash_bits > 64 {
+            let value = self.prefix_hash_bits.to_string();
+            return Err(RejectReason::InvalidParameter { name: "prefix_hash_bits", value, range: "1 to 64" });
+        }
         if self.num_blocks.checked_mul(self.block_size).is_none() {
             return Err(RejectReason::InvalidParameter {
                 name: "kv-blocks",

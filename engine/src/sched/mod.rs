@@ -6,12 +6,17 @@
 mod batch;
 mod block_pool;
 mod config;
+mod free_list;
+mod prefix_cache;
 mod scheduler;
 mod sequence;
 mod wait_ledger;
+mod wait_queue;
 
 pub use batch::{Batch, BlockId, SampleRow};
 pub use block_pool::BlockPool;
 pub use config::{PRIORITY_STEP_NS, SchedulerConfig};
-pub use scheduler::{Scheduled, Scheduler, SchedulerOutput};
+pub use prefix_cache::PrefixId;
+pub use scheduler::{PrefixCounts, Sampled, Scheduled, Scheduler, SchedulerOutput};
 pub use sequence::{Sequence, SequenceState};
+pub use wait_queue::Rank;

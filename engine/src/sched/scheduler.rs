@@ -1,28 +1,33 @@
 //! Who runs in a step, and for how many tokens: continuous batching over a pool of KV blocks.
 //!
 //! It never names a GPU, is never `async` and never reads a clock.
-//! Invariant: running, then waiting, then inbox hold all live sequences in order of arrival. Running is a prefix of that
-//! order because admission takes the first of the queue and eviction gives the last of the batch back to its front.
+//! Invariant: every live sequence is in exactly one of inbox, queue and batch, and the batch is in order of rank.
 //!
-//! Who gets tokens: the batch is gone through in order of arrival, and admission stops where the step's tokens are spent.
-//! Only the last of the batch can therefore be in the middle of its prompt: all before it are a row each, so going in
-//! order is decode rows first, then one prompt chunk of what they leave. And running never exceeds the tokens of a step,
-//! because whoever is admitted got a token after everyone before it got theirs: everyone gets at least one in each step.
+//! Rank is order of arrival, moved by priority; it never changes. Admission takes the first of the queue, eviction the
+//! last of the batch. Where all have the same priority, the batch is therefore a prefix of the order of arrival.
 //!
-//! Why nothing starves: the oldest sequence, `running[0]`, is never evicted while another runs, so a free block can
-//! always be had for it, and so can a token. It computes in every step and generates after at most as many steps as it
-//! has tokens, so it ends after finitely many; then the next is the oldest. Two sequences cannot evict each other
-//! forever, because only the older evicts the younger. With nothing running the pool is empty, and the first of the
-//! queue fits: a new one was checked against the whole pool on arrival, and an evicted one wanted at most one more block
-//! than it held while another held at least one.
+//! Who gets tokens: the batch is gone through in order of rank. Each gets what it lacks out of what the step has left,
+//! but for one token that is set aside for everyone behind it: an answer going on gets its row, and a prompt never stands
+//! still. Running never exceeds the tokens of a step, because whoever is admitted needs one of its own.
+//!
+//! Why nothing starves: whoever has the smallest rank of all, S, is let in before everyone else in the queue, and is never
+//! evicted while another runs. In the batch, whoever has the smallest rank computes in every step, generates after at most
+//! as many steps as it has tokens, and so ends after finitely many; while S waits nobody else is let in, so the batch
+//! empties, and S fits into an empty pool: a new one was checked against the whole pool on arrival, and an evicted one
+//! wanted at most one more block than it held while another held at least one. And S becomes the smallest: a request that
+//! comes later by more than all priorities are worth has a larger rank.
 
-use std::collections::VecDeque;
+mod admission;
+mod grants;
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::wait_ledger::WaitLedger;
-use super::{Batch, BlockPool, SchedulerConfig, Sequence};
+use super::wait_queue::WaitQueue;
+use super::{Batch, BlockId, BlockPool, SchedulerConfig, Sequence};
 use crate::clock::Nanos;
 use crate::request::{FinishReason, RejectReason, Request, RequestId};
-use crate::timeline::{Edge, Obstacle, RequestTimeline};
+use crate::timeline::{Edge, Obstacle, PassTimes, RequestTimeline};
 
 /// One sequence's share of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +47,38 @@ pub struct Scheduled {
 pub struct SchedulerOutput {
     /// Counts the passes of one scheduler that gave work.
     pub step: u64,
-    /// Everyone in the batch, in order of arrival: answers going on, then at most one chunk of a prompt.
+    /// Everyone in the batch, in order of rank.
     pub scheduled: Vec<Scheduled>,
     /// Evicted by this pass, youngest first.
     pub preempted: Vec<RequestId>,
-    /// Ended by this pass with `length`: the one that ran alone and outgrew the pool.
-    pub outgrown: Option<Box<RequestTimeline>>,
+    /// Ended by this pass: out of time, or alone and too large for the pool.
+    pub ended: Vec<Box<RequestTimeline>>,
     /// Where admission stopped, if it left anyone waiting.
     pub obstacle: Option<Obstacle>,
+    /// Blocks to copy first: for whom, from, to.
+    copies: Vec<(RequestId, BlockId, BlockId)>,
+}
+
+/// Who sampled a token, in the order of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// Whose.
+    pub id: RequestId,
+    /// Where it is in the batch until somebody ends.
+    pub running_idx: usize,
+}
+
+/// What was asked of the prefix cache, in tokens, each request once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixCounts {
+    /// Prompt tokens looked up at a first admission.
+    pub queries: u64,
+    /// Those of them that were found.
+    pub hits: u64,
 }
 
 /// A pass in progress.
+#[expect(clippy::vec_box, reason = "timelines are handed on in the boxes that they live in")]
 struct Pass {
     now: Nanos,
     /// Tokens of the step that are left.
@@ -60,7 +86,8 @@ struct Pass {
     /// Tokens given so far, beside `running`.
     grants: Vec<u32>,
     preempted: Vec<RequestId>,
-    outgrown: Option<Box<RequestTimeline>>,
+    ended: Vec<Box<RequestTimeline>>,
+    copies: Vec<(RequestId, BlockId, BlockId)>,
 }
 
 /// The scheduler. See the module.
@@ -69,11 +96,19 @@ pub struct Scheduler {
     config: SchedulerConfig,
     pool: BlockPool,
     inbox: VecDeque<Sequence>,
-    waiting: VecDeque<Sequence>,
+    waiting: WaitQueue,
+    /// In order of rank.
     running: Vec<Sequence>,
+    ids: HashSet<RequestId>,
+    deadlines: BTreeSet<(Nanos, RequestId)>,
     ledger: WaitLedger,
+    /// Who was told to be the first in the queue.
+    first: Option<RequestId>,
     next_step: u64,
+    next_arrival: u64,
     num_preemptions: u64,
+    prefix_counts: PrefixCounts,
+    prompt_tokens: u64,
 }
 
 impl Scheduler {
@@ -87,19 +122,33 @@ impl Scheduler {
         }
         Self {
             config,
-            pool: BlockPool::new(config.num_blocks),
+            pool: if config.prefix_cache {
+                BlockPool::with_prefix_cache(config.num_blocks, config.prefix_hash_bits)
+            } else {
+                BlockPool::new(config.num_blocks)
+            },
             inbox: VecDeque::new(),
-            waiting: VecDeque::new(),
+            waiting: WaitQueue::default(),
             running: Vec::new(),
+            ids: HashSet::new(),
+            deadlines: BTreeSet::new(),
             ledger: WaitLedger::default(),
+            first: None,
             next_step: 0,
+            next_arrival: 0,
             num_preemptions: 0,
+            prefix_counts: PrefixCounts::default(),
+            prompt_tokens: 0,
         }
     }
 
     /// Whether `request` could ever run here and there is room to queue it; otherwise the reason, with its numbers.
     pub fn accepts(&self, request: &Request) -> Result<(), RejectReason> {
         request.params.validate()?;
+        if !Request::PRIORITIES.contains(&request.priority) {
+            let value = request.priority.to_string();
+            return Err(RejectReason::InvalidParameter { name: "priority", value, range: "-100 to 100" });
+        }
         if request.prompt.is_empty() {
             return Err(RejectReason::EmptyPrompt);
         }
@@ -126,6 +175,9 @@ impl Scheduler {
     }
 
     /// Puts a sequence on the inbox, or ends it at once with the reason it cannot run.
+    ///
+    /// # Panics
+    /// If a request of the same id is still here: ids are the host's to keep apart.
     pub fn add(
         &mut self,
         request: Request,
@@ -133,9 +185,13 @@ impl Scheduler {
         now: Nanos,
     ) -> Result<(), Box<RequestTimeline>> {
         let verdict = self.accepts(&request);
-        let mut sequence = Sequence::new(request, timeline);
+        let mut sequence = Sequence::new(request, timeline, self.next_arrival);
+        assert!(!self.ids.contains(&sequence.id()), "request {} is submitted twice", sequence.id());
         match verdict {
             Ok(()) => {
+                self.next_arrival += 1;
+                self.ids.insert(sequence.id());
+                self.deadlines.extend(sequence.deadline().map(|at| (at, sequence.id())));
                 self.inbox.push_back(sequence);
                 Ok(())
             }
@@ -154,18 +210,40 @@ impl Scheduler {
         reason: FinishReason,
         now: Nanos,
     ) -> Option<Box<RequestTimeline>> {
+        self.remove(id, now).map(|sequence| self.end(sequence, reason, now))
+    }
+
+    /// The same for a client that asked for it, or went away, at `asked_at`: tokens since then are counted apart.
+    pub fn abort(
+        &mut self,
+        id: RequestId,
+        reason: FinishReason,
+        asked_at: Nanos,
+        now: Nanos,
+    ) -> Option<Box<RequestTimeline>> {
         let mut sequence = self.remove(id, now)?;
+        sequence.client_gone(asked_at);
+        Some(self.end(sequence, reason, now))
+    }
+
+    fn end(&mut self, mut sequence: Sequence, reason: FinishReason, now: Nanos) -> Box<RequestTimeline> {
         self.release(&mut sequence);
+        self.ids.remove(&sequence.id());
+        if let Some(at) = sequence.deadline() {
+            self.deadlines.remove(&(at, sequence.id()));
+        }
         sequence.transition(Edge::Finished { reason, detail: None }, now);
-        Some(sequence.into_timeline())
+        sequence.into_timeline()
     }
 
     fn remove(&mut self, id: RequestId, now: Nanos) -> Option<Sequence> {
+        if !self.ids.contains(&id) {
+            return None;
+        }
         if let Some(idx) = self.running.iter().position(|s| s.id() == id) {
             return Some(self.running.remove(idx));
         }
-        if let Some(idx) = self.waiting.iter().position(|s| s.id() == id) {
-            let mut sequence = self.waiting.remove(idx)?;
+        if let Some(mut sequence) = self.waiting.remove(id) {
             sequence.end_wait(&self.ledger, now);
             self.update_first(now);
             return Some(sequence);
@@ -174,29 +252,34 @@ impl Scheduler {
         self.inbox.remove(idx)
     }
 
-    /// The device failed: all running sequences end, the queue stays and is paused until the next pass.
+    /// The device failed: all running sequences end, what the blocks held is gone, the queue stays and is paused until the
+    /// next pass.
     pub fn fail_running(&mut self, now: Nanos) -> Vec<Box<RequestTimeline>> {
         self.ledger.set(Some(Obstacle::Paused), now);
-        let ids: Vec<RequestId> = self.running.iter().map(Sequence::id).collect();
-        ids.into_iter().filter_map(|id| self.finish(id, FinishReason::Failed, now)).collect()
+        self.pool.forget_all();
+        let running = std::mem::take(&mut self.running);
+        running.into_iter().map(|sequence| self.end(sequence, FinishReason::Failed, now)).collect()
     }
 
     /// One pass: decides what the next step computes. `apply` or `fail_running` follows, unless nothing is scheduled.
     pub fn schedule(&mut self, now: Nanos) -> SchedulerOutput {
         self.ledger.set(None, now);
-        while let Some(mut sequence) = self.inbox.pop_front() {
-            sequence.transition(Edge::Queued, now);
-            sequence.begin_wait(&self.ledger, now);
-            self.waiting.push_back(sequence);
-        }
         let mut pass = Pass {
             now,
             budget: self.config.max_batch_tokens,
             grants: Vec::with_capacity(self.running.len() + 1),
             preempted: Vec::new(),
-            outgrown: None,
+            ended: self.expire(now),
+            copies: Vec::new(),
         };
-        self.grant_running(&mut pass);
+        while let Some(mut sequence) = self.inbox.pop_front() {
+            sequence.enqueue(self.config.priority_step_ns, &self.ledger, now);
+            self.waiting.push(sequence);
+        }
+        self.admit_ahead(&mut pass);
+        while pass.grants.len() < self.running.len() {
+            self.grant_next(&mut pass);
+        }
         let obstacle = self.admit(&mut pass);
         self.ledger.set(obstacle, now);
         self.update_first(now);
@@ -208,100 +291,19 @@ impl Scheduler {
         if !scheduled.is_empty() {
             self.next_step += 1;
         }
-        SchedulerOutput { step, scheduled, preempted: pass.preempted, outgrown: pass.outgrown, obstacle }
+        let Pass { preempted, ended, copies, .. } = pass;
+        SchedulerOutput { step, scheduled, preempted, ended, obstacle, copies }
     }
 
-    /// Tokens for those who run, oldest first. A younger one may be evicted before its turn.
-    fn grant_running(&mut self, pass: &mut Pass) {
-        while pass.grants.len() < self.running.len() {
-            self.grant_next(pass);
+    /// Ends everyone whose time is up, wherever they are.
+    #[expect(clippy::vec_box, reason = "timelines are handed on in the boxes that they live in")]
+    fn expire(&mut self, now: Nanos) -> Vec<Box<RequestTimeline>> {
+        let mut ended = Vec::new();
+        while let Some(&(at, id)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
+            self.deadlines.remove(&(at, id));
+            ended.extend(self.finish(id, FinishReason::Deadline, now));
         }
-    }
-
-    /// As many tokens for the next in the batch as budget and blocks allow, at least one: younger sequences are evicted
-    /// for it. Where it is the youngest itself it goes back to the queue; alone, it has outgrown the pool and ends.
-    fn grant_next(&mut self, pass: &mut Pass) {
-        let idx = pass.grants.len();
-        let sequence = &self.running[idx];
-        let in_table = sequence.block_table().len() * self.config.block_size as usize;
-        let room_in_table = in_table - sequence.num_computed_tokens();
-        while room_in_table == 0 && self.pool.num_free() == 0 {
-            let youngest = self.running.len() - 1;
-            if youngest == 0 {
-                let id = self.running[0].id();
-                pass.outgrown = self.finish(id, FinishReason::Length, pass.now);
-                return;
-            }
-            self.preempt_youngest(pass);
-            if youngest == idx {
-                return;
-            }
-        }
-        let room = room_in_table + self.pool.num_free() * self.config.block_size as usize;
-        self.grant(idx, room, pass);
-    }
-
-    /// Tokens for `running[idx]`, which has `room` slots for them.
-    fn grant(&mut self, idx: usize, room: usize, pass: &mut Pass) {
-        let num_tokens = self.running[idx].num_uncomputed().min(room).min(pass.budget as usize);
-        assert!(num_tokens > 0, "{} is in the batch and gets nothing", self.running[idx].id());
-        self.extend_table(idx, num_tokens);
-        pass.grants.push(num_tokens as u32);
-        pass.budget -= num_tokens as u32;
-    }
-
-    /// Takes blocks until the table holds `num_tokens` more than are computed. The caller knows that they are free.
-    fn extend_table(&mut self, idx: usize, num_tokens: usize) {
-        let sequence = &mut self.running[idx];
-        let needed = self.config.blocks_for(sequence.num_computed_tokens() + num_tokens);
-        while sequence.block_table().len() < needed {
-            match self.pool.allocate() {
-                Some(block) => sequence.push_block(block),
-                None => panic!("no free block for {}, though they were counted", sequence.id()),
-            }
-        }
-    }
-
-    /// Recompute preemption: the blocks go back, the generated tokens stay, the sequence goes to the queue's front.
-    fn preempt_youngest(&mut self, pass: &mut Pass) {
-        let Some(mut sequence) = self.running.pop() else { return };
-        self.release(&mut sequence);
-        sequence.transition(Edge::Preempted, pass.now);
-        sequence.begin_wait(&self.ledger, pass.now);
-        pass.preempted.push(sequence.id());
-        self.num_preemptions += 1;
-        if let Some(first) = self.waiting.front_mut() {
-            first.set_first(false, &self.ledger, pass.now);
-        }
-        self.waiting.push_front(sequence);
-    }
-
-    /// Takes from the queue's front while slots, budget and blocks allow. Says what stopped it.
-    ///
-    /// A sequence is admitted only if all the tokens it has would fit now: a prompt is evicted because answers grew, not
-    /// because it was let in where it could not fit. One that this pass evicted does not fit now: it left for want of a
-    /// block, or for one that an older sequence took since.
-    fn admit(&mut self, pass: &mut Pass) -> Option<Obstacle> {
-        while let Some(first) = self.waiting.front() {
-            if self.running.len() >= self.config.max_num_seqs as usize {
-                return Some(Obstacle::Slots);
-            }
-            if pass.budget == 0 {
-                return Some(Obstacle::Budget);
-            }
-            let needed = self.config.blocks_for(first.tokens().len());
-            if needed > self.pool.num_free() {
-                assert!(!self.running.is_empty(), "{} needs {needed} blocks of an empty pool", first.id());
-                return Some(Obstacle::Blocks);
-            }
-            let Some(mut sequence) = self.waiting.pop_front() else { break };
-            sequence.end_wait(&self.ledger, pass.now);
-            sequence.transition(Edge::Admitted { cached: 0 }, pass.now);
-            let room = sequence.num_uncomputed();
-            self.running.push(sequence);
-            self.grant(self.running.len() - 1, room, pass);
-        }
-        None
+        ended
     }
 
     fn scheduled(&self, grants: &[u32]) -> Vec<Scheduled> {
@@ -316,7 +318,9 @@ impl Scheduler {
 
     /// The arrays of the forward pass that `output` decided.
     pub fn batch(&self, output: &SchedulerOutput) -> Batch {
-        Batch::build(output.scheduled.iter().map(|one| (self.sequence(one), one.num_tokens)), &self.config)
+        let copies = output.copies.iter().map(|&(_, from, to)| (from, to)).collect();
+        let sequences = output.scheduled.iter().map(|one| (self.sequence(one), one.num_tokens));
+        Batch::build(sequences, copies, &self.config)
     }
 
     fn sequence(&self, one: &Scheduled) -> &Sequence {
@@ -326,40 +330,61 @@ impl Scheduler {
     }
 
     /// The step is done: `tokens` has one token per sample row. Gives back whose they are, in that order.
-    pub fn apply(&mut self, output: &SchedulerOutput, tokens: &[u32], now: Nanos) -> Vec<RequestId> {
+    pub fn apply(
+        &mut self,
+        output: &SchedulerOutput,
+        tokens: &[u32],
+        gpu: PassTimes,
+        now: Nanos,
+    ) -> Vec<Sampled> {
         let mut sampled = Vec::with_capacity(tokens.len());
         let mut tokens = tokens.iter();
         for one in &output.scheduled {
             let sequence = &mut self.running[one.running_idx];
             assert!(sequence.id() == one.id, "the batch changed between schedule and apply");
-            sequence.transition(Edge::Computed { tokens: one.num_tokens }, now);
+            sequence.transition(Edge::Computed { tokens: one.num_tokens, gpu }, now);
+            while let Some((block, parent, full)) = sequence.unkept_block(self.config.block_size as usize) {
+                let prefix = self.pool.keep(block, parent, full);
+                sequence.block_kept(prefix);
+            }
             if sequence.num_uncomputed() == 0 {
                 let Some(&token) = tokens.next() else { panic!("fewer tokens than sample rows") };
                 sequence.push_token(token, output.step, now);
-                sampled.push(one.id);
+                sampled.push(Sampled { id: one.id, running_idx: one.running_idx });
             }
         }
         assert!(tokens.next().is_none(), "more tokens than sample rows");
         sampled
     }
 
+    /// Blocks bill the first in the queue: tells who that is now, and who no longer.
     fn update_first(&mut self, now: Nanos) {
-        if let Some(first) = self.waiting.front_mut() {
-            first.set_first(true, &self.ledger, now);
+        let first = self.waiting.first().map(Sequence::id);
+        if first == self.first {
+            return;
         }
+        for (id, is_first) in [(self.first, false), (first, true)] {
+            if let Some(sequence) = id.and_then(|id| self.waiting.get_mut(id)) {
+                sequence.set_first(is_first, &self.ledger, now);
+            }
+        }
+        self.first = first;
     }
 
+    /// The tail of a beginning is given up before its head: it is the first to be taken by others.
     fn release(&mut self, sequence: &mut Sequence) {
-        for block in sequence.take_blocks() {
+        for block in sequence.take_blocks().into_iter().rev() {
             self.pool.release(block);
         }
     }
 
-    /// A running sequence, for what the engine must know to end it.
-    pub fn running(&self, id: RequestId) -> Option<&Sequence> {
-        self.running.iter().find(|s| s.id() == id)
+    /// The sequence that [`Sampled::running_idx`] tells, for what the engine must know to end it.
+    pub fn running(&self, sampled: Sampled) -> &Sequence {
+        let sequence = &self.running[sampled.running_idx];
+        assert!(sequence.id() == sampled.id, "somebody of the batch ended before its tokens were read");
+        sequence
     }
-    /// Sequences in the batch, oldest first.
+    /// Sequences in the batch.
     pub fn num_running(&self) -> usize {
         self.running.len()
     }
@@ -369,11 +394,19 @@ impl Scheduler {
     }
     /// Whether a pass has anything to do.
     pub fn has_work(&self) -> bool {
-        self.num_running() + self.num_waiting() > 0
+        !self.ids.is_empty()
     }
     /// Evictions so far.
     pub fn num_preemptions(&self) -> u64 {
         self.num_preemptions
+    }
+    /// What was asked of the prefix cache so far.
+    pub fn prefix_counts(&self) -> PrefixCounts {
+        self.prefix_counts
+    }
+    /// Prompt tokens of all requests that were ever admitted.
+    pub fn prompt_tokens(&self) -> u64 {
+        self.prompt_tokens
     }
     /// The KV blocks.
     pub fn pool(&self) -> &BlockPool {
@@ -383,9 +416,9 @@ impl Scheduler {
     pub fn config(&self) -> &SchedulerConfig {
         &self.config
     }
-    /// All live sequences: running, waiting, inbox; which is the order of their arrival.
+    /// All live sequences: running and waiting, each in order of rank, then the inbox in order of arrival.
     pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
-        self.running.iter().chain(&self.waiting).chain(&self.inbox)
+        self.running.iter().chain(self.waiting.iter()).chain(&self.inbox)
     }
 
     /// Holds pool, tables and limits against each other.
@@ -396,8 +429,11 @@ impl Scheduler {
         self.pool.check_integrity(self.sequences().map(Sequence::block_table));
         let most = self.config.max_num_seqs.min(self.config.max_batch_tokens) as usize;
         assert!(self.running.len() <= most, "{} run, {most} may", self.running.len());
-        let older = &self.running[..self.running.len().saturating_sub(1)];
-        assert!(older.iter().all(|s| s.num_uncomputed() <= 1), "only the youngest is amid its prompt");
+        assert!(self.running.is_sorted_by_key(Sequence::rank), "the batch is in order of rank");
+        assert!(self.waiting.iter().is_sorted_by_key(Sequence::rank), "the queue is in order of rank");
+        assert!(self.sequences().count() == self.ids.len(), "{} ids are known", self.ids.len());
+        let with_deadline = self.sequences().filter(|s| s.deadline().is_some()).count();
+        assert!(with_deadline == self.deadlines.len(), "{} deadlines are known", self.deadlines.len());
         for sequence in self.sequences() {
             let slots = sequence.block_table().len() * self.config.block_size as usize;
             assert!(sequence.num_computed_tokens() <= slots, "{} computed beyond its blocks", sequence.id());

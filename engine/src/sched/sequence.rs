@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use super::wait_ledger::{Stay, WaitLedger};
-use super::{BlockId, SampleRow};
+use super::wait_queue::Rank;
+use super::{BlockId, PrefixId, SampleRow};
 use crate::clock::Nanos;
 use crate::request::{Request, RequestId, SamplingParams};
 use crate::timeline::{Edge, RequestTimeline};
@@ -36,14 +37,21 @@ pub struct Sequence {
     /// Leading tokens that have K and V.
     num_computed: usize,
     block_table: Vec<BlockId>,
+    /// How many of its blocks are full and kept for others, and the beginning that they are.
+    num_kept: usize,
+    prefix: PrefixId,
+    arrival: u64,
+    priority: i32,
+    rank: Rank,
+    deadline: Option<Nanos>,
     state: SequenceState,
     stay: Stay,
     timeline: Box<RequestTimeline>,
 }
 
 impl Sequence {
-    /// A sequence in the inbox. `timeline` has its host stamps.
-    pub(crate) fn new(request: Request, timeline: RequestTimeline) -> Self {
+    /// A sequence in the inbox, the `arrival`-th of all. `timeline` has its host stamps.
+    pub(super) fn new(request: Request, timeline: RequestTimeline, arrival: u64) -> Self {
         Self {
             id: request.id,
             params: Arc::new(request.params),
@@ -51,6 +59,12 @@ impl Sequence {
             tokens: request.prompt,
             num_computed: 0,
             block_table: Vec::new(),
+            num_kept: 0,
+            prefix: PrefixId::EMPTY,
+            arrival,
+            priority: request.priority,
+            rank: Rank::default(),
+            deadline: request.deadline,
             state: SequenceState::Inbox,
             stay: Stay::default(),
             timeline: Box::new(timeline),
@@ -71,8 +85,13 @@ impl Sequence {
         if matches!(next, Waiting | Finished) {
             assert!(self.block_table.is_empty(), "sequence {} leaves the batch with its blocks", self.id);
             self.num_computed = 0;
+            self.num_kept = 0;
+            self.prefix = PrefixId::EMPTY;
         }
-        if let Edge::Computed { tokens } = edge {
+        if let Edge::Admitted { cached } = edge {
+            self.num_computed = cached as usize;
+        }
+        if let Edge::Computed { tokens, .. } = edge {
             self.num_computed += tokens as usize;
             assert!(self.num_computed <= self.tokens.len(), "sequence {} is ahead of its tokens", self.id);
         }
@@ -85,6 +104,13 @@ impl Sequence {
         assert!(self.num_uncomputed() == 0, "sequence {} samples before its difference closes", self.id);
         self.tokens.push(token);
         self.transition(Edge::Token { step }, now);
+    }
+
+    /// Enters the queue for the first time, which settles its place in it for good.
+    pub(super) fn enqueue(&mut self, priority_step_ns: Nanos, ledger: &WaitLedger, now: Nanos) {
+        self.rank = Rank::new(now, self.priority, priority_step_ns, self.arrival);
+        self.transition(Edge::Queued, now);
+        self.begin_wait(ledger, now);
     }
 
     /// A stay in the queue begins.
@@ -109,6 +135,33 @@ impl Sequence {
 
     pub(super) fn take_blocks(&mut self) -> Vec<BlockId> {
         std::mem::take(&mut self.block_table)
+    }
+
+    /// Starts from blocks that hold its beginning: the first `num_kept` of `blocks`, which end `prefix`, are kept for all.
+    pub(super) fn start_from(&mut self, blocks: Vec<BlockId>, num_kept: usize, prefix: PrefixId) {
+        assert!(self.block_table.is_empty(), "sequence {} has blocks before it starts", self.id);
+        self.block_table = blocks;
+        self.num_kept = num_kept;
+        self.prefix = prefix;
+    }
+
+    /// The next full block that nobody else can find yet: the block, what comes before it, and its tokens.
+    pub(super) fn unkept_block(&self, block_size: usize) -> Option<(BlockId, PrefixId, &[u32])> {
+        let from = self.num_kept * block_size;
+        let to = from + block_size;
+        (to <= self.num_computed)
+            .then(|| (self.block_table[self.num_kept], self.prefix, &self.tokens[from..to]))
+    }
+
+    /// The block that [`Self::unkept_block`] told is kept now; with it, the beginning is `prefix`.
+    pub(super) fn block_kept(&mut self, prefix: PrefixId) {
+        self.num_kept += 1;
+        self.prefix = prefix;
+    }
+
+    /// The client asked for the end, or went away, at `at`.
+    pub(super) fn client_gone(&mut self, at: Nanos) {
+        self.timeline.client_gone(at);
     }
 
     pub(super) fn into_timeline(self) -> Box<RequestTimeline> {
@@ -158,6 +211,14 @@ impl Sequence {
     /// Its KV blocks, in position order.
     pub fn block_table(&self) -> &[BlockId] {
         &self.block_table
+    }
+    /// Its claim to be served, once it has been queued.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+    /// The instant at which it ends, wherever it is.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.deadline
     }
     /// Where it is.
     pub fn state(&self) -> SequenceState {

@@ -39,6 +39,8 @@ pub enum Edge {
     Computed {
         /// Tokens of this step.
         tokens: u32,
+        /// What the GPU's clock says of it.
+        gpu: PassTimes,
     },
     /// A sampled token is on the CPU.
     Token {
@@ -60,6 +62,15 @@ pub enum Edge {
     FirstWrite,
     /// The last chunk was handed on.
     LastWrite,
+}
+
+/// What is known of a pass beside the host's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassTimes {
+    /// Its time on the GPU's clock, where the adapter has one.
+    pub gpu_ns: Option<u64>,
+    /// It was cut into stages, which makes it slower.
+    pub profiled: bool,
 }
 
 /// Where a request is.

@@ -5,7 +5,8 @@
 use serde::{Serialize, Serializer};
 
 use super::{
-    ClockLabel, DecodeParts, ModelLabel, Parts, Place, PrefillAttempt, RequestTimeline, Stamps, TokenCounts,
+    ClockLabel, DecodeParts, GpuTimes, ModelLabel, Parts, Place, PrefillAttempt, RequestTimeline, Stamps,
+    TokenCounts,
 };
 use crate::clock::Nanos;
 use crate::request::FinishReason;
@@ -39,6 +40,10 @@ struct TimelineJson<'a> {
     e2e: Option<Nanos>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decode: Option<DecodeParts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<GpuTimes>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    profiled: bool,
     tokens: TokenCounts,
     attempts: &'a [PrefillAttempt],
     preemptions: u32,
@@ -124,6 +129,8 @@ impl Serialize for RequestTimeline {
             engine_ttft: self.engine_ttft(),
             e2e: self.e2e(),
             decode: self.decode(),
+            gpu: self.gpu,
+            profiled: self.profiled,
             tokens: self.tokens,
             attempts: &self.attempts,
             preemptions: self.preemptions,

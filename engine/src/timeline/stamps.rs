@@ -38,7 +38,7 @@ pub struct PrefillAttempt {
 pub struct TokenCounts {
     /// In the prompt.
     pub prompt: u32,
-    /// Found in the pool at the last admission.
+    /// Found in the pool at the first admission; what an eviction finds again is no hit, and stands with its attempt.
     pub cached: u32,
     /// Rows computed in all steps, those of evicted residencies included.
     pub computed: u64,

@@ -50,7 +50,7 @@ fn chunk(tokens: u32) -> Edge {
 }
 
 fn computed(tokens: u32) -> Edge {
-    Edge::Computed { tokens }
+    Edge::Computed { tokens, gpu: PassTimes::default() }
 }
 
 fn token(step: u64) -> Edge {
