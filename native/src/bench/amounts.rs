@@ -48,12 +48,10 @@ pub fn mean_parts(sums: &[Nanos], n: usize) -> Vec<String> {
 /// The shares of parts as percentages with one digit, and at last 100.0. Empty where there is nothing to share.
 pub fn shares(sums: &[Nanos]) -> Vec<String> {
     let whole: u128 = sums.iter().map(|sum| u128::from(*sum)).sum();
-    rounded_at_edges(sums, |at| {
-        (whole > 0).then(|| ((2000 * u128::from(at) + whole) / (2 * whole)) as u64)
-    })
-    .into_iter()
-    .map(|tenths| format!("{}.{} %", tenths / 10, tenths % 10))
-    .collect()
+    rounded_at_edges(sums, |at| (whole > 0).then(|| ((2000 * u128::from(at) + whole) / (2 * whole)) as u64))
+        .into_iter()
+        .map(|tenths| format!("{}.{} %", tenths / 10, tenths % 10))
+        .collect()
 }
 
 /// Each part in units, and the whole; `unit` rounds a running sum.
@@ -105,7 +103,11 @@ mod tests {
     #[test]
     fn printed_parts_sum_to_the_printed_mean() {
         check_means(&[4_000, 4_000, 4_000], 1, &["0.00 ms", "0.01 ms", "0.00 ms", "0.01 ms"]);
-        check_means(&[10_000_000, 0, 5_000_000_000_000], 2, &["5.00 ms", "0.00 ms", "2,500,000.00 ms", "2,500,005.00 ms"]);
+        check_means(
+            &[10_000_000, 0, 5_000_000_000_000],
+            2,
+            &["5.00 ms", "0.00 ms", "2,500,000.00 ms", "2,500,005.00 ms"],
+        );
         check_means(&[1], 0, &[]);
     }
 

@@ -86,10 +86,12 @@ impl CaseOutcome {
         let steps: StepRing = runs.iter().flat_map(|run| run.steps.iter().cloned()).collect();
         let all = runs.iter().flat_map(|run| &run.timelines);
         // A rate over the pauses between the repeats would be none: it is the median run's.
-        let pooled_context = figures.get(median_idx).map_or(context, |figures| &figures.report.context).clone();
+        let pooled_context =
+            figures.get(median_idx).map_or(context, |figures| &figures.report.context).clone();
         let pooled = LatencyReport::fold(&window(all), &steps, None, pooled_context);
         let durations = || steps.iter().map(|step| (step.done_at - step.schedule_at) as f64);
-        let mean_step_ns = (durations().len() > 0).then(|| durations().sum::<f64>() / durations().len() as f64);
+        let mean_step_ns =
+            (durations().len() > 0).then(|| durations().sum::<f64>() / durations().len() as f64);
         Self { name: case.name, runs: figures, pooled, median_idx, mean_step_ns }
     }
 

@@ -6,8 +6,8 @@
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::timeline::{Place, RequestTimeline};
 
-use super::style::{Stretch, Style};
 use super::amounts::{milliseconds, seconds};
+use super::style::{Stretch, Style};
 
 /// The most cells of a line.
 pub const WIDTH: usize = 100;
@@ -52,8 +52,10 @@ pub fn stacked(bars: &[Stacked], style: Style) -> Vec<String> {
 
 /// What the stretches of a picture are.
 pub fn legend(stretches: &[Stretch], style: Style) -> String {
-    let names: Vec<String> =
-        stretches.iter().map(|stretch| format!("{} {}", style.stretch(*stretch, 2), stretch.name())).collect();
+    let names: Vec<String> = stretches
+        .iter()
+        .map(|stretch| format!("{} {}", style.stretch(*stretch, 2), stretch.name()))
+        .collect();
     names.join("   ")
 }
 
@@ -232,8 +234,7 @@ mod tests {
     }
 
     fn check_bars(lengths: &[Nanos], expected: &[usize]) {
-        let bar =
-            |length: &Nanos| Bar { label: "x".repeat(200), length: *length, value: "y".repeat(200) };
+        let bar = |length: &Nanos| Bar { label: "x".repeat(200), length: *length, value: "y".repeat(200) };
         let all: Vec<Bar> = lengths.iter().map(bar).collect();
         let lines = bars(&all, Style::PLAIN);
         let drawn: Vec<usize> = lines.iter().map(|line| line.matches('#').count()).collect();

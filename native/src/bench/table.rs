@@ -1,4 +1,4 @@
-//! A case's figures as tables of at most [`WIDTH`] cells.
+//! A case's figures as tables of at most `plot::WIDTH` cells.
 //!
 //! Pure: reports in, lines out. Invariant: a figure that was not measured is a dash, and every percentile stands beside
 //! the number of values it is of.
@@ -9,7 +9,6 @@ use firstlight_engine::timeline::{EngineParts, WaitCauses};
 
 use super::amounts::{grouped, mean_parts, milliseconds, seconds, shares};
 use super::outcome::{CaseOutcome, RunFigures, Spread};
-use super::plot::WIDTH;
 use super::style::Style;
 
 /// What stands where there is no figure.
@@ -53,7 +52,9 @@ pub fn means(outcome: &CaseOutcome, style: Style) -> Vec<String> {
     add("mean decode", outcome.spread(|run| run.report.decode_parts.mean()), milliseconds);
     add("wall clock", outcome.spread(|run| Some(run.wall_ns as f64)), seconds);
     add("answered", outcome.spread(|run| Some(run.requests_per_s)), |rate| format!("{rate:.2} requests/s"));
-    add("generated", outcome.spread(|run| Some(run.output_tokens_per_s)), |rate| format!("{rate:.1} tokens/s"));
+    add("generated", outcome.spread(|run| Some(run.output_tokens_per_s)), |rate| {
+        format!("{rate:.1} tokens/s")
+    });
     lines
 }
 
@@ -79,7 +80,11 @@ fn parts_rows(
         lines.push(row(&format!("  {name}"), share, mean, &spread_of(outcome.spread(of_run), milliseconds)));
     }
     if sums.n > 0 {
-        let which = if outcome.runs.len() > 1 { format!(" in run {}", outcome.median_idx + 1) } else { String::new() };
+        let which = if outcome.runs.len() > 1 {
+            format!(" in run {}", outcome.median_idx + 1)
+        } else {
+            String::new()
+        };
         let words = parts.map(|(name, sum)| format!("{name} {}", grouped(sum))).join(" + ");
         lines.push(format!("  to the nanosecond, {} first tokens{which}:", sums.n));
         lines.push(format!("  {} = {words}", grouped(sums.engine_ttft)));
@@ -106,20 +111,28 @@ pub fn percentiles(report: &LatencyReport, style: Style) -> Vec<String> {
         ("time per output token", wholes.time_per_output_token),
         ("end to end", wholes.e2e),
     ];
-    let heading = format!("{:<LABEL$}{:>8}{:>13}{:>13}{:>13}{:>13}{:>13}", "in ms", "n", "p50", "p90", "p95", "p99", "max");
+    let heading = format!(
+        "{:<LABEL$}{:>8}{:>13}{:>13}{:>13}{:>13}{:>13}",
+        "in ms", "n", "p50", "p90", "p95", "p99", "max"
+    );
     let mut lines = vec![style.heading(&heading)];
     let mut is_short = false;
     for (label, distribution) in rows {
         let cells = PERCENTILES.map(|q| percentile(distribution.as_ref(), q));
         is_short |= distribution.is_some() && cells.iter().any(Option::is_none);
         let max = distribution.map(|d| bare_ms(d.max));
-        let cells: String =
-            cells.into_iter().chain([max]).map(|cell| format!("{:>13}", cell.as_deref().unwrap_or(NONE))).collect();
+        let cells: String = cells
+            .into_iter()
+            .chain([max])
+            .map(|cell| format!("{:>13}", cell.as_deref().unwrap_or(NONE)))
+            .collect();
         let n = distribution.map_or_else(|| "0".to_owned(), |d| grouped(d.n as u64));
         lines.push(format!("{label:<LABEL$}{n:>8}{cells}"));
     }
     if is_short {
-        lines.push(style.quiet("a percentile needs values above it: p90 ten in all, p95 twenty, p99 a hundred"));
+        lines.push(
+            style.quiet("a percentile needs values above it: p90 ten in all, p95 twenty, p99 a hundred"),
+        );
     }
     lines
 }
@@ -146,7 +159,8 @@ pub fn facts(outcome: &CaseOutcome, style: Style) -> Vec<String> {
     lines.push(gauge("KV cache use", gauges.kv_cache_utilisation, &|used| format!("{:.1} %", used * 100.0)));
     lines.push(gauge("queue depth", gauges.queue_depth, &|depth| format!("{depth:.2}")));
     lines.push(gauge("running", gauges.running, &|running| format!("{running:.2}")));
-    let step = outcome.mean_step_ns.map(|ns| format!(", {} each on average", milliseconds(ns))).unwrap_or_default();
+    let step =
+        outcome.mean_step_ns.map(|ns| format!(", {} each on average", milliseconds(ns))).unwrap_or_default();
     let fact = |label: &str, words: String| format!("{label:<LABEL$}  {words}");
     lines.push(fact(
         "preemptions",
@@ -191,7 +205,8 @@ fn prefix_cache(report: &LatencyReport) -> String {
     match report.prefix_cache {
         None => "off".into(),
         Some(tokens) => {
-            let rate = tokens.hit_rate.map_or_else(|| NONE.to_owned(), |rate| format!("{:.1} %", rate * 100.0));
+            let rate =
+                tokens.hit_rate.map_or_else(|| NONE.to_owned(), |rate| format!("{:.1} %", rate * 100.0));
             format!("{rate}: {} of {} prompt tokens were there", grouped(tokens.hit), grouped(tokens.queried))
         }
     }
@@ -243,14 +258,11 @@ pub fn real_requests(report: &LatencyReport, style: Style) -> Vec<String> {
         let cells: String = (std::iter::once(whole).chain(parts))
             .map(|cell| format!("{:>13}", cell.trim_end_matches(" ms")))
             .collect();
-        let label = format!("p{}: {}, rank {} of {}", ranked.percentile, ranked.engine_id, ranked.rank, report.n_answered);
+        let label = format!(
+            "p{}: {}, rank {} of {}",
+            ranked.percentile, ranked.engine_id, ranked.rank, report.n_answered
+        );
         lines.push(format!("{label:<34}{cells}"));
     }
     lines
-}
-
-/// Whether all lines keep the width; the tests hold every table to it.
-#[cfg(test)]
-pub fn is_narrow(lines: &[String]) -> bool {
-    lines.iter().all(|line| line.chars().count() <= WIDTH)
 }
