@@ -33,16 +33,19 @@ pub fn seconds(ns: f64) -> String {
     format!("{} s", hundredths((ns / 1e7).round() as u64))
 }
 
-/// The means of parts, which are given as sums over `n`: each as milliseconds, and at last their whole. Empty where n is 0.
-pub fn mean_parts(sums: &[Nanos], n: usize) -> Vec<String> {
+/// Hundredths of a millisecond as `1,234.56 ms`.
+pub fn milliseconds_of(units: u64) -> String {
+    format!("{} ms", hundredths(units))
+}
+
+/// The means of parts, which are given as sums over `n`: each in hundredths of a millisecond, and at last their whole.
+/// Empty where n is 0.
+pub fn mean_parts(sums: &[Nanos], n: usize) -> Vec<u64> {
     rounded_at_edges(sums, |at| {
         // Hundredths of a millisecond, rounded half up.
         let doubled = 2 * u128::from(at) + 10_000 * n as u128;
         (n > 0).then(|| (doubled / (20_000 * n as u128)) as u64)
     })
-    .into_iter()
-    .map(|units| format!("{} ms", hundredths(units)))
-    .collect()
 }
 
 /// The shares of parts as percentages with one digit, and at last 100.0. Empty where there is nothing to share.
@@ -97,7 +100,8 @@ mod tests {
     }
 
     fn check_means(sums: &[Nanos], n: usize, expected: &[&str]) {
-        assert_eq!(mean_parts(sums, n), expected, "{sums:?} {n}");
+        let got: Vec<String> = mean_parts(sums, n).into_iter().map(milliseconds_of).collect();
+        assert_eq!(got, expected, "{sums:?} {n}");
     }
 
     #[test]

@@ -10,16 +10,15 @@ use std::time::Duration;
 
 use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::engine::{RequestEvent, STEPS_KEPT};
-use firstlight_engine::request::{FinishReason, RequestId, SamplingParams};
-use firstlight_engine::text::PromptInput;
+use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
+use firstlight_engine::timeline::RequestLabels;
 
 use super::load::{Background, Case, Pace, Planned};
 use super::outcome::Run;
 use super::prompts::PromptMaker;
 use crate::answer::Answer;
-use crate::ask::Ask;
 use crate::clock::InstantClock;
-use crate::driver::EngineHandle;
+use crate::driver::{EngineHandle, Submission};
 use crate::failure::Failure;
 
 /// How long Ctrl-C may go unheard.
@@ -190,39 +189,36 @@ impl<'p, 'e> Play<'p, 'e> {
 
     fn begin_background(&mut self) {
         let Some(others) = self.background else { return };
-        for client in 1..=others.clients {
+        let first = |client: u32| {
             // Shorter at first, so that they do not end all at once ever after.
             let output = u64::from(others.output_tokens) * u64::from(client) / u64::from(others.clients);
-            self.send_background(others, (output as u32).max(2));
-        }
-    }
-
-    fn send_background(&mut self, others: Background, output_tokens: u32) {
-        let planned = Planned { arrival_ns: 0, prompt_tokens: others.prompt_tokens, output_tokens };
-        let ready = self.clients.ready(&planned);
+            (output as u32).max(2)
+        };
+        let ready = (1..=others.clients).map(|client| self.background_request(others, first(client)));
+        let ready = ready.collect();
         self.send(ready, false);
     }
 
+    fn background_request(&mut self, others: Background, output_tokens: u32) -> Ready {
+        let planned = Planned { arrival_ns: 0, prompt_tokens: others.prompt_tokens, output_tokens };
+        self.clients.ready(&planned)
+    }
+
     fn send_due(&mut self) {
+        let mut due = Vec::new();
         match self.pace {
             Pace::Closed { clients } => {
-                while self.num_measured < clients as usize {
-                    let Some(ready) = self.waiting.pop_front() else { return };
-                    self.send(ready, true);
+                let free = (clients as usize).saturating_sub(self.num_measured);
+                due.extend(self.waiting.drain(..free.min(self.waiting.len())));
+            }
+            Pace::Open => {
+                let (start, now) = (self.start, self.clock.now());
+                while let Some(ready) = self.waiting.pop_front_if(|ready| start + ready.arrival_ns <= now) {
+                    due.push(ready);
                 }
             }
-            Pace::Open => loop {
-                let planned = self.waiting.front().map(|ready| self.start + ready.arrival_ns);
-                let now = self.clock.now();
-                match (planned, self.waiting.front()) {
-                    (Some(planned), Some(_)) if planned <= now => {
-                        self.run.latest_ns = self.run.latest_ns.max(now - planned);
-                        self.waiting.pop_front().into_iter().for_each(|ready| self.send(ready, true));
-                    }
-                    _ => return,
-                }
-            },
         }
+        self.send(due, true);
     }
 
     fn time_to_next(&self) -> Duration {
@@ -235,16 +231,49 @@ impl<'p, 'e> Play<'p, 'e> {
         }
     }
 
-    fn send(&mut self, ready: Ready, is_measured: bool) {
+    /// Sends them together: all are made before the first is sent, so that the engine does not wake up between two.
+    fn send(&mut self, due: Vec<Ready>, is_measured: bool) {
+        let engine = self.clients.engine;
+        let mut submissions = Vec::with_capacity(due.len());
+        for ready in due {
+            let planned = self.start + ready.arrival_ns;
+            let submission = self.submission(ready);
+            if is_measured && self.pace == Pace::Open {
+                let late = submission.request.stamps.received.saturating_sub(planned);
+                self.run.latest_ns = self.run.latest_ns.max(late);
+            }
+            submissions.push(submission);
+        }
+        for mut submission in submissions {
+            self.flights.insert(submission.request.id, Flight { answer: Answer::default(), is_measured });
+            self.num_measured += usize::from(is_measured);
+            submission.request.stamps.created = self.clock.now();
+            if let Err(refused) = engine.submit(submission) {
+                // Its end comes the same way as any other.
+                refused.answer(engine);
+            }
+        }
+    }
+
+    fn submission(&self, ready: Ready) -> Submission {
+        let id = self.clients.engine.next_id();
         let params =
             SamplingParams { max_tokens: ready.output_tokens, ignore_eos: true, ..Default::default() };
+        // A client in the same process, with token ids: there is nothing to check, to route or to prepare.
+        let stamps = HostStamps::at(self.clock.now());
+        let request_id = format!("bench-{}", id.0);
+        let labels = RequestLabels {
+            id: format!("{request_id}#0"),
+            request_id,
+            trace_id: None,
+            route: "bench".into(),
+        };
         let speak = self.speak.clone();
-        let events = Box::new(move |event| speak.send(event).is_ok());
-        let ask = Ask::new(PromptInput::Ids(ready.prompt), params, "bench", self.clock.now());
-        let id = ask.send(self.clients.engine, events);
-        // What it says waits in the channel until this thread listens.
-        self.flights.insert(id, Flight { answer: Answer::default(), is_measured });
-        self.num_measured += usize::from(is_measured);
+        Submission {
+            request: Request::new(id, ready.prompt, params, stamps),
+            labels,
+            events: Box::new(move |event| speak.send(event).is_ok()),
+        }
     }
 
     /// Hears what there is to hear, for at most `timeout`.
@@ -289,7 +318,8 @@ impl<'p, 'e> Play<'p, 'e> {
         self.run.background.push(timeline);
         // A background that is refused or fails again and again must not spin.
         if let (Some(others), FinishReason::Length) = (self.background, ended.reason) {
-            self.send_background(others, others.output_tokens);
+            let next = self.background_request(others, others.output_tokens);
+            self.send(vec![next], false);
         } else {
             self.num_begun += 1;
         }
@@ -305,3 +335,6 @@ impl<'p, 'e> Play<'p, 'e> {
         self.last_step = self.run.steps.last().map(|step| step.id).or(last);
     }
 }
+
+#[cfg(test)]
+mod tests;

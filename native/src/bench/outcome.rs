@@ -115,7 +115,9 @@ fn run_figures(case: &Case, run: &Run, context: &ReportContext) -> RunFigures {
     let mut context = context.clone();
     match case.pace {
         Pace::Open => {
-            context.request_rate = window.request_rate();
+            // A burst has no rate.
+            let is_spread = case.requests.iter().any(|request| request.arrival_ns > 0);
+            context.request_rate = window.request_rate().filter(|_| is_spread);
             context.concurrency = window.mean_concurrency();
         }
         Pace::Closed { clients } => context.concurrency = Some(f64::from(clients)),

@@ -189,6 +189,9 @@ fn cut(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use firstlight_engine::request::{FinishReason, HostStamps, RequestId};
+    use firstlight_engine::timeline::Edge;
+
     use super::*;
 
     const COLOURED: Style = Style { blocks: true, colours: true };
@@ -281,5 +284,51 @@ mod tests {
         check_lanes(&[&[(Queue, 5, 5)]], &[""]);
         check_lanes(&[], &[]);
         check_lanes(&[&[(Queue, 0, 1 << 53)]], &[&"-".repeat(72)]);
+    }
+
+    fn check_lane(edges: &[(Edge, Nanos)], expected: &[(Stretch, Nanos, Nanos)]) {
+        let stamps = HostStamps::at(0);
+        let mut timeline =
+            RequestTimeline::created(RequestId(1), Default::default(), Default::default(), &stamps, 3);
+        for (edge, now) in edges {
+            timeline.advance(edge.clone(), *now);
+        }
+        let lane = Lane::of(&timeline, "r1".into());
+        let drawn: Vec<_> = lane.stretches.into_iter().filter(|(_, from, to)| from < to).collect();
+        assert_eq!(drawn, expected, "{edges:?}");
+    }
+
+    #[test]
+    fn a_lane_is_what_the_residencies_say() {
+        use Stretch::{Decode, Inbox, Prefill, Queue, Waste};
+        let admitted = Edge::Admitted { cached: 0 };
+        let end = Edge::Finished { reason: FinishReason::Length, detail: None };
+        check_lane(
+            &[(Edge::Queued, 1), (admitted.clone(), 3), (Edge::Token { step: 0 }, 7), (end.clone(), 9)],
+            &[(Inbox, 0, 1), (Queue, 1, 3), (Prefill, 3, 7), (Decode, 7, 9)],
+        );
+        // Evicted in mid-prefill, and again while it decodes.
+        check_lane(
+            &[
+                (Edge::Queued, 0),
+                (admitted.clone(), 2),
+                (Edge::Preempted, 4),
+                (admitted.clone(), 5),
+                (Edge::Token { step: 0 }, 8),
+                (Edge::Preempted, 10),
+                (admitted, 12),
+                (end.clone(), 15),
+            ],
+            &[
+                (Queue, 0, 2),
+                (Waste, 2, 4),
+                (Waste, 4, 5),
+                (Prefill, 5, 8),
+                (Decode, 8, 10),
+                (Waste, 10, 12),
+                (Decode, 12, 15),
+            ],
+        );
+        check_lane(&[(end, 4)], &[(Inbox, 0, 4)]);
     }
 }

@@ -7,7 +7,7 @@ use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::{Distribution, FinishCounts, Gauge, LatencyReport, PERCENTILES};
 use firstlight_engine::timeline::{EngineParts, WaitCauses};
 
-use super::amounts::{grouped, mean_parts, milliseconds, seconds, shares};
+use super::amounts::{grouped, mean_parts, milliseconds, milliseconds_of, seconds, shares};
 use super::outcome::{CaseOutcome, RunFigures, Spread};
 use super::style::Style;
 
@@ -38,23 +38,20 @@ pub fn means(outcome: &CaseOutcome, style: Style) -> Vec<String> {
     let spread_of = |spread: Option<Spread>, unit: fn(f64) -> String| {
         spread.filter(|_| num_runs > 1).map(|s| between(s, unit)).unwrap_or_default()
     };
-    let mut add = |label: &str, spread: Option<Spread>, unit: fn(f64) -> String| {
+    let whole = |label: &str, spread: Option<Spread>, unit: fn(f64) -> String| {
         let value = spread.map_or_else(|| NONE.to_owned(), |spread| unit(spread.median));
-        lines.push(row(label, "", &value, &spread_of(spread, unit)));
+        row(label, "", &value, &spread_of(spread, unit))
     };
-    add("mean TTFT", outcome.spread(|run| run.report.engine_ttft_parts.mean()), milliseconds);
+    let of = |figure: fn(&RunFigures) -> Option<f64>| outcome.spread(figure);
+    lines.push(whole("mean TTFT", of(|run| run.report.engine_ttft_parts.mean()), milliseconds));
     lines.extend(parts_rows(outcome, &row, &spread_of));
-    let mut add = |label: &str, spread: Option<Spread>, unit: fn(f64) -> String| {
-        let value = spread.map_or_else(|| NONE.to_owned(), |spread| unit(spread.median));
-        lines.push(row(label, "", &value, &spread_of(spread, unit)));
-    };
-    add("mean TTFT at the client", outcome.spread(|run| run.report.ttft_parts.mean()), milliseconds);
-    add("mean decode", outcome.spread(|run| run.report.decode_parts.mean()), milliseconds);
-    add("wall clock", outcome.spread(|run| Some(run.wall_ns as f64)), seconds);
-    add("answered", outcome.spread(|run| Some(run.requests_per_s)), |rate| format!("{rate:.2} requests/s"));
-    add("generated", outcome.spread(|run| Some(run.output_tokens_per_s)), |rate| {
-        format!("{rate:.1} tokens/s")
-    });
+    lines.extend([
+        whole("mean TTFT at the client", of(|run| run.report.ttft_parts.mean()), milliseconds),
+        whole("mean decode", of(|run| run.report.decode_parts.mean()), milliseconds),
+        whole("wall clock", of(|run| Some(run.wall_ns as f64)), seconds),
+        whole("answered", of(|run| Some(run.requests_per_s)), |rate| format!("{rate:.2} requests/s")),
+        whole("generated", of(|run| Some(run.output_tokens_per_s)), |rate| format!("{rate:.1} tokens/s")),
+    ]);
     lines
 }
 
@@ -71,13 +68,15 @@ fn parts_rows(
     let (means, shares) = (mean_parts(&exact, sums.n), shares(&exact));
     let mut lines = Vec::new();
     for (idx, (name, _)) in parts.into_iter().enumerate() {
+        // Rounded like the figure beside it, so that no median stands outside its own spread.
         let of_run = |run: &RunFigures| {
             let sums = &run.report.engine_ttft_parts;
-            sums.mean_of(four_parts(&sums.parts)[idx].1)
+            let means = mean_parts(&four_parts(&sums.parts).map(|(_, sum)| sum), sums.n);
+            means.get(idx).map(|units| *units as f64 * 1e4)
         };
-        let none = NONE.to_owned();
-        let (share, mean) = (shares.get(idx).unwrap_or(&none), means.get(idx).unwrap_or(&none));
-        lines.push(row(&format!("  {name}"), share, mean, &spread_of(outcome.spread(of_run), milliseconds)));
+        let share = shares.get(idx).map_or(NONE, String::as_str);
+        let mean = means.get(idx).map_or_else(|| NONE.to_owned(), |units| milliseconds_of(*units));
+        lines.push(row(&format!("  {name}"), share, &mean, &spread_of(outcome.spread(of_run), milliseconds)));
     }
     if sums.n > 0 {
         let which = if outcome.runs.len() > 1 {
@@ -251,18 +250,33 @@ pub fn real_requests(report: &LatencyReport, style: Style) -> Vec<String> {
         "real requests, in ms", "", "TTFT", "inbox", "queue", "prefill", "waste"
     );
     let mut lines = vec![style.heading(&heading)];
-    for ranked in &report.at_engine_ttft {
-        let Some(engine) = &ranked.parts.engine else { continue };
+    let mut ranked = report.at_engine_ttft.iter().peekable();
+    while let Some(first) = ranked.next() {
+        // Of few requests one holds several ranks.
+        let mut names = format!("p{}", first.percentile);
+        while let Some(same) = ranked.next_if(|next| next.rank == first.rank) {
+            names.push_str(&format!(", p{}", same.percentile));
+        }
+        let Some(engine) = &first.parts.engine else { continue };
         let cells = mean_parts(&four_parts(engine).map(|(_, part)| part), 1);
         let Some((whole, parts)) = cells.split_last() else { continue };
         let cells: String = (std::iter::once(whole).chain(parts))
-            .map(|cell| format!("{:>13}", cell.trim_end_matches(" ms")))
+            .map(|units| format!("{:>13}", milliseconds_of(*units).trim_end_matches(" ms")))
             .collect();
-        let label = format!(
-            "p{}: {}, rank {} of {}",
-            ranked.percentile, ranked.engine_id, ranked.rank, report.n_answered
-        );
+        let label = format!("{names}: {}, {} of {}", first.engine_id, ordinal(first.rank), report.n_answered);
         lines.push(format!("{label:<34}{cells}"));
     }
     lines
+}
+
+/// `1st`, `2nd`, `13th`.
+fn ordinal(rank: usize) -> String {
+    let ending = match (rank % 10, rank % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{rank}{ending}")
 }
