@@ -81,24 +81,18 @@ fn params_for(params: &SamplingParams, turn: usize) -> SamplingParams {
     SamplingParams { seed: params.seed.wrapping_add(turn as u64), ..params.clone() }
 }
 
-/// Streams one answer; `None` where the question was refused or the device failed in it.
+/// Streams one answer; `None` where it adds nothing to the conversation.
 fn answer(session: &mut Session, ask: Ask, interrupt: &Interrupt) -> Result<Option<String>, Failure> {
     let clock = session.clock();
-    let id = session.ask(ask);
-    let mut answer = Answer::default();
-    while session.is_answering() {
-        if interrupt.take() {
-            session.abort(id, FinishReason::Cancelled);
-        }
-        let Some(heard) = session.hear(run::INTERRUPT_POLL) else { continue };
-        let added = answer.take(heard.event, heard.at);
-        if !added.is_empty() {
-            write(&added)?;
-            answer.wrote(clock.now());
-        }
-    }
+    let mut answers = run::listen(session, vec![ask], true, interrupt)?;
     write_line("")?;
+    let Some(mut answer) = answers.pop() else { return Ok(None) };
     run::report_defect(answer.seal(Some(clock.now())));
+    read(answer)
+}
+
+/// What an ended answer adds to the conversation; the rest is told.
+fn read(answer: Answer) -> Result<Option<String>, Failure> {
     let Some(ended) = &answer.ended else { return Ok(None) };
     match (ended.reason, &ended.detail) {
         (_, Some(reason @ RejectReason::Stopped(_))) => return Err(reason.clone().into()),
@@ -194,6 +188,7 @@ fn read_line(input: &mut impl BufRead) -> Result<Line, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::tests::{Order, Rebuild, Rig, prompt};
 
     fn check(input: &[u8], expected: &[Line]) {
         let mut reader = std::io::BufReader::with_capacity(7, input);
@@ -201,6 +196,44 @@ mod tests {
             assert_eq!(read_line(&mut reader).unwrap(), *line);
         }
         assert_eq!(read_line(&mut reader).unwrap(), Line::End);
+    }
+
+    #[test]
+    fn a_question_that_the_device_failed_in_is_forgotten_and_the_next_one_is_answered() {
+        let rig = Rig { slots: 1, ..Rig::default() }.start();
+        rig.give(Order::Run);
+        rig.give(Order::Fail);
+        rig.free();
+        let mut session = Session::new(rig.thread);
+        let mut ask = |len| {
+            let ask = Ask::new(PromptInput::Ids(prompt(len)), rig.params.clone(), "chat", 1);
+            let answers = run::listen(&mut session, vec![ask], false, &Interrupt::default());
+            let answer = answers.unwrap().pop().unwrap();
+            (answer.tokens.len(), read(answer))
+        };
+        assert_eq!(ask(2), (1, Ok(None)));
+        // Without a tokenizer an answer has no text, and so adds none.
+        assert_eq!(ask(4), (3, Ok(None)));
+    }
+
+    #[test]
+    fn an_engine_that_is_gone_ends_the_conversation() {
+        let rig = Rig { rebuild: Rebuild::Fails, ..Rig::default() }.start();
+        rig.give(Order::Fail);
+        rig.free();
+        let mut session = Session::new(rig.thread);
+        let mut ask = || {
+            let ask = Ask::new(PromptInput::Ids(prompt(2)), rig.params.clone(), "chat", 1);
+            read(run::listen(&mut session, vec![ask], false, &Interrupt::default()).unwrap().pop().unwrap())
+        };
+        // A question that comes while the device is opened again fails with it.
+        let failure = loop {
+            match ask() {
+                Ok(added) => assert_eq!(added, None),
+                Err(failure) => break failure,
+            }
+        };
+        assert!(failure.sentence.contains("the engine has stopped"), "{failure}");
     }
 
     fn text(line: &str) -> Line {

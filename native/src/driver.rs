@@ -6,7 +6,7 @@
 mod engine_loop;
 mod inbox;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -155,7 +155,8 @@ impl EngineHandle {
         &self.shared.adapter
     }
 
-    /// Gauges and counters after the last step; `waiting` has the inbox in it.
+    /// Gauges and counters as they were between the last two steps; `waiting` has the inbox in it. Together `running` and
+    /// `waiting` are all who are here; whom the step that runs has admitted counts as waiting until it ends.
     pub fn counters(&self) -> EngineCounters {
         let mut counters = self.shared.published().counters;
         counters.waiting += self.shared.inbox.num_submissions();

@@ -80,9 +80,10 @@ mod tests {
 
     fn check(stamps: HostStamps, prompt_len: u32, expected_parts: &[(&str, u64)]) {
         let labels = RequestLabels::default();
+        let engine = EngineLabels { ready_at: Some(85), ..Default::default() };
         let outside = Outside { id: RequestId(7), labels, stamps, prompt_len };
         let reason = RejectReason::Busy { waiting: 3 };
-        let event = outside.refused(&Arc::default(), reason.clone(), 100);
+        let event = outside.refused(&Arc::new(engine), reason.clone(), 100);
         let RequestEvent::Finished { id, reason: why, detail, mut timeline, .. } = event else {
             panic!("an end")
         };
@@ -104,6 +105,15 @@ mod tests {
         let templated = HostStamps { preparing: 40, templated: 60, ..routed };
         check(templated, 0, &[("/parts/preparation/tokenise", 40)]);
         let created = HostStamps { tokenised: 70, created: 80, ..templated };
-        check(created, 5, &[("/parts_total", 90), ("/tokens/prompt", 5), ("/parts/inbox/step", 20)]);
+        check(
+            created,
+            5,
+            &[
+                ("/parts_total", 90),
+                ("/tokens/prompt", 5),
+                ("/parts/inbox/model_load", 5),
+                ("/parts/inbox/step", 15),
+            ],
+        );
     }
 }

@@ -24,7 +24,7 @@ use crate::terminal::{note, write, write_json, write_line};
 /// The most bytes that are read as one prompt.
 const MAX_PROMPT_BYTES: u64 = 4 << 20;
 /// How soon Ctrl-C is heard while no event comes.
-pub const INTERRUPT_POLL: Duration = Duration::from_millis(50);
+const INTERRUPT_POLL: Duration = Duration::from_millis(50);
 
 /// Runs the command.
 ///
@@ -137,7 +137,7 @@ fn title(input: &PromptInput) -> String {
     if short.len() < text.trim_end().len() { format!("{short}...") } else { short }
 }
 
-/// Asks all at once, listens until all have ended, and prints.
+/// Asks all at once and prints the answers, streamed if there is only one.
 fn answer_all(
     session: &mut Session,
     asks: Vec<Ask>,
@@ -147,6 +147,37 @@ fn answer_all(
 ) -> Result<(), Failure> {
     let clock = session.clock();
     let streamed = asks.len() == 1 && !json;
+    let mut answers = listen(session, asks, streamed, interrupt)?;
+    let has_text = session.has_tokenizer();
+    let mut outcome = Ok(());
+    for (idx, answer) in answers.iter_mut().enumerate() {
+        if json {
+            report_defect(answer.seal(None));
+            answer.json(has_text).as_ref().map_or(Ok(()), write_json)?;
+        } else {
+            let number = format!("[{}] ", idx + 1);
+            let heading = (!streamed).then(|| format!("{number}{}", titles[idx]));
+            print_answer(answer, heading.as_deref(), has_text)?;
+            report_defect(answer.seal(Some(clock.now())));
+            print_split(answer, if streamed { "" } else { &number });
+        }
+        outcome = outcome.and_then(|()| verdict(answer));
+    }
+    outcome
+}
+
+/// Asks all at once and listens until all have ended; `streamed` text is written as it comes. Ctrl-C ends them where they
+/// are.
+///
+/// # Errors
+/// The reader of a streamed answer is gone.
+pub fn listen(
+    session: &mut Session,
+    asks: Vec<Ask>,
+    streamed: bool,
+    interrupt: &Interrupt,
+) -> Result<Vec<Answer>, Failure> {
+    let clock = session.clock();
     let ids: Vec<RequestId> = asks.into_iter().map(|ask| session.ask(ask)).collect();
     let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
     while session.is_answering() {
@@ -164,22 +195,7 @@ fn answer_all(
             answer.wrote(clock.now());
         }
     }
-    let has_text = session.has_tokenizer();
-    let mut outcome = Ok(());
-    for (idx, answer) in answers.iter_mut().enumerate() {
-        if json {
-            report_defect(answer.seal(None));
-            answer.json(has_text).as_ref().map_or(Ok(()), write_json)?;
-        } else {
-            let number = format!("[{}] ", idx + 1);
-            let heading = (!streamed).then(|| format!("{number}{}", titles[idx]));
-            print_answer(answer, heading.as_deref(), has_text)?;
-            report_defect(answer.seal(Some(clock.now())));
-            print_split(answer, if streamed { "" } else { &number });
-        }
-        outcome = outcome.and_then(|()| verdict(answer));
-    }
-    outcome
+    Ok(answers)
 }
 
 fn owner(event: &RequestEvent) -> RequestId {
@@ -231,5 +247,27 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
             "the answer ended early ({}); run the command again",
             split::word(reason)
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::tests::{Order, Rig, prompt};
+
+    #[test]
+    fn after_a_device_failure_the_queued_prompts_are_answered_and_the_exit_code_is_1() {
+        let rig = Rig { slots: 1, ..Rig::default() }.start();
+        rig.give(Order::Run);
+        rig.give(Order::Fail);
+        rig.free();
+        let mut session = Session::new(rig.thread);
+        let ask = |len| Ask::new(PromptInput::Ids(prompt(len)), rig.params.clone(), "run", 1);
+        let answers = listen(&mut session, vec![ask(2), ask(4)], false, &Interrupt::default()).unwrap();
+        let told: Vec<_> =
+            answers.iter().map(|answer| verdict(answer).map_err(|failure| failure.exit)).collect();
+        assert_eq!(told, [Err(crate::failure::Exit::Failed), Ok(())]);
+        assert_eq!(answers[0].tokens.len(), 1, "what there was before the failure is kept");
+        assert_eq!(answers[1].tokens.len(), 3);
     }
 }

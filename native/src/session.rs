@@ -90,3 +90,56 @@ impl Session {
         self.thread.shut_down(grace);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use firstlight_engine::text::PromptInput;
+
+    use super::*;
+    use crate::answer::Answer;
+    use crate::driver::tests::Rig;
+    use crate::interrupt::Interrupt;
+    use crate::run;
+
+    fn check(inputs: Vec<PromptInput>, expected: &[(FinishReason, &[u32])]) {
+        let rig = Rig::default().start();
+        rig.free();
+        let mut session = Session::new(rig.thread);
+        let received = session.clock().now();
+        let ask = |input| Ask::new(input, rig.params.clone(), "run", received);
+        let asks: Vec<Ask> = inputs.into_iter().map(ask).collect();
+        let mut answers = run::listen(&mut session, asks, false, &Interrupt::default()).unwrap();
+        assert_eq!(answers.len(), expected.len());
+        for (answer, (reason, tokens)) in answers.iter_mut().zip(expected) {
+            assert_eq!(answer.seal(Some(session.clock().now())), None, "the timeline holds");
+            check_answer(answer, *reason, tokens);
+        }
+    }
+
+    fn check_answer(answer: &Answer, reason: FinishReason, tokens: &[u32]) {
+        assert_eq!(answer.ended.as_ref().unwrap().reason, reason);
+        let json = serde_json::to_value(answer.json(false).unwrap()).unwrap();
+        assert_eq!(json["token_ids"], serde_json::json!(tokens));
+        assert_eq!(json["text"], serde_json::Value::Null);
+        let (parts, stamps) = (&json["timeline"]["parts_total"], &json["timeline"]["stamps"]);
+        let end = stamps.get("first_token").unwrap_or(&stamps["finished"]).as_u64().unwrap();
+        assert_eq!(parts.as_u64().unwrap(), end - stamps["received"].as_u64().unwrap());
+    }
+
+    #[test]
+    fn every_prompt_ends_once_and_its_parts_sum() {
+        let ids = |ids: &[u32]| PromptInput::Ids(ids.to_vec());
+        check(vec![ids(&[1, 2])], &[(FinishReason::Length, &[2, 3, 4])]);
+        check(
+            vec![ids(&[5; 9]), ids(&[]), ids(&[100]), ids(&[0; 40]), ids(&[7]), PromptInput::Raw("x".into())],
+            &[
+                (FinishReason::Length, &[9, 10, 11]),
+                (FinishReason::Rejected, &[]),
+                (FinishReason::Rejected, &[]),
+                (FinishReason::Rejected, &[]),
+                (FinishReason::Length, &[1, 2, 3]),
+                (FinishReason::Rejected, &[]),
+            ],
+        );
+    }
+}

@@ -31,6 +31,8 @@ pub struct ScriptedRunner<'c> {
     /// Moved by up to so many nanoseconds in each execution.
     clock: Option<(&'c ManualClock, Nanos)>,
     fail_next: bool,
+    /// Blocks copied so far.
+    pub block_copies: u64,
     /// Executions so far.
     pub executions: u64,
     /// The last batch, to look at.
@@ -46,6 +48,7 @@ impl<'c> ScriptedRunner<'c> {
             slots: vec![None; (num_blocks * block_size) as usize],
             clock: None,
             fail_next: false,
+            block_copies: 0,
             executions: 0,
             last_batch: Batch::default(),
         }
@@ -134,6 +137,7 @@ impl ModelRunner for ScriptedRunner<'_> {
             clock.advance(1 + mix(self.executions, clock.now() as u32) % max_ns);
         }
         for &(from, to) in &batch.block_copies {
+            self.block_copies += 1;
             assert!(from != to, "{from:?} is copied onto itself");
             let block = |id: BlockId| (id.0 * self.block_size) as usize;
             self.slots.copy_within(block(from)..block(from) + self.block_size as usize, block(to));
@@ -144,7 +148,7 @@ impl ModelRunner for ScriptedRunner<'_> {
             self.slots.fill(None);
             return Err(RunnerError::DeviceLost("injected".into()));
         }
-        Ok(RunnerOutput { tokens: self.sample(batch), gpu_ns: None, stages: None })
+        Ok(RunnerOutput { tokens: self.sample(batch), gpu_ns: Some(self.executions % 7), stages: None })
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use firstlight_engine::clock::{Clock, Nanos};
-use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent};
+use firstlight_engine::engine::{Engine, EngineConfig, EngineCounters, RequestEvent};
 use firstlight_engine::gpu::{DeviceOptions, KernelChoice};
 use firstlight_engine::model::{Checkpoint, PassLimits, WeightSource};
 use firstlight_engine::request::{
@@ -113,14 +113,27 @@ impl From<PassLimits> for Schedule {
     }
 }
 
+/// A prompt and how to answer it.
+pub type Asked = (Vec<u32>, SamplingParams);
+
 /// Submits all `requests` at once and runs them to their ends, in order of submission. Every timeline is checked, and the
 /// pool must be whole again.
 pub fn run(
     runner: &mut GpuRunner,
     limits: PassLimits,
     schedule: Schedule,
-    requests: &[(Vec<u32>, SamplingParams)],
+    requests: &[Asked],
 ) -> Vec<Answer> {
+    run_waves(runner, limits, schedule, &[requests]).0
+}
+
+/// The same for requests of which each wave comes when the one before has ended. Tells the counters at the end too.
+pub fn run_waves(
+    runner: &mut GpuRunner,
+    limits: PassLimits,
+    schedule: Schedule,
+    waves: &[&[Asked]],
+) -> (Vec<Answer>, EngineCounters) {
     let handle = runner.device().handle().clone();
     let config = EngineConfig {
         scheduler: SchedulerConfig {
@@ -140,29 +153,31 @@ pub fn run(
         engine_config: String::new(),
     };
     let mut engine = Engine::new(runner, TickClock::default(), config, None);
-    for (i, (prompt, params)) in requests.iter().enumerate() {
-        let stamps = HostStamps::at(engine.clock().now());
-        let id = RequestId(i as u64);
-        engine.submit(Request::new(id, prompt.clone(), params.clone(), stamps));
-    }
     let mut tokens: BTreeMap<RequestId, Vec<SampledToken>> = BTreeMap::new();
     let mut answers = BTreeMap::new();
-    while engine.has_work() {
-        for event in drive(&handle, engine.step()).expect("the step runs").events {
-            match event {
-                RequestEvent::Token { id, token, .. } => tokens.entry(id).or_default().push(token),
-                RequestEvent::Finished { id, reason, mut timeline, .. } => {
-                    timeline.seal().expect("the timeline keeps every rule");
-                    let tokens = tokens.remove(&id).unwrap_or_default();
-                    answers.insert(id, Answer { tokens, reason, timeline: *timeline });
+    let mut ids = (0..).map(RequestId);
+    for wave in waves {
+        for ((prompt, params), id) in wave.iter().zip(ids.by_ref()) {
+            let stamps = HostStamps::at(engine.clock().now());
+            engine.submit(Request::new(id, prompt.clone(), params.clone(), stamps));
+        }
+        while engine.has_work() {
+            for event in drive(&handle, engine.step()).expect("the step runs").events {
+                match event {
+                    RequestEvent::Token { id, token, .. } => tokens.entry(id).or_default().push(token),
+                    RequestEvent::Finished { id, reason, mut timeline, .. } => {
+                        timeline.seal().expect("the timeline keeps every rule");
+                        let tokens = tokens.remove(&id).unwrap_or_default();
+                        answers.insert(id, Answer { tokens, reason, timeline: *timeline });
+                    }
                 }
             }
         }
     }
     let counters = engine.counters();
     assert_eq!(counters.blocks_free, counters.blocks_total, "every block is free again");
-    assert_eq!(answers.len(), requests.len(), "every request ends once");
-    answers.into_values().collect()
+    assert_eq!(answers.len(), waves.iter().map(|wave| wave.len()).sum::<usize>(), "every request ends once");
+    (answers.into_values().collect(), counters)
 }
 
 /// Greedy for `max_tokens`, past end tokens.

@@ -2,12 +2,15 @@
 
 mod doctor;
 mod kernels_checked;
+mod passes;
 
 use std::collections::BTreeMap;
 
 use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::error::DeviceError;
-use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice, LimitCaps, MatmulFamily, SampleOn};
+use firstlight_engine::gpu::{
+    Device, DeviceOptions, KernelChoice, LimitCaps, MatmulFamily, SampleOn, TIMESTAMP_BYTES,
+};
 use firstlight_engine::model::{Checkpoint, LoadFailure, MemorySource, PassLimits};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
 use firstlight_engine::runner::{GpuRunner, RunnerError};
@@ -291,7 +294,7 @@ fn what_does_not_fit_is_refused_at_load_with_its_name_and_size() {
     // The read-back buffer: timestamps, a token and 192 logits for each of 200 sequences.
     let caps = LimitCaps { max_buffer_bytes: 200 * 192 * 4, ..LimitCaps::default() };
     let limits = PassLimits { max_num_seqs: 200, max_batch_tokens: 8, num_blocks: 32, ..LIMITS };
-    check_refused(caps, limits, "read-back", 16 + 200 * 4 + 200 * 192 * 4, 200 * 192 * 4);
+    check_refused(caps, limits, "read-back", TIMESTAMP_BYTES + 200 * 4 + 200 * 192 * 4, 200 * 192 * 4);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 mod answer_text;
 mod bench;
+mod ends;
 mod failures;
+mod prefix;
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
 use firstlight_engine::request::{FinishReason, RejectReason, RequestId, SamplingParams};

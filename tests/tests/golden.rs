@@ -1,5 +1,7 @@
 //! The default model against its reference, and the same ids however the work is cut.
 
+mod prefix;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod device;
+mod driver;
 mod engine;
 mod golden;
 mod kernels;

@@ -4,13 +4,16 @@
 mod coverage;
 mod rng;
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
 use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
-use firstlight_engine::sched::{PRIORITY_STEP_NS, SchedulerConfig, SequenceState};
-use firstlight_engine::timeline::{ModelLabel, Obstacle, Place, RequestTimeline, WaitCauses};
+use firstlight_engine::sched::{SchedulerConfig, Sequence, SequenceState};
+use firstlight_engine::timeline::{
+    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, StepRecord, WaitCauses,
+};
 use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
 
 use coverage::Coverage;
@@ -18,15 +21,23 @@ use rng::Rng;
 
 const VOCAB_SIZE: u32 = 97;
 const EOS_TOKENS: [u32; 3] = [0, 1, 2];
-/// The first token of a prompt is its own request's alone, so that no two histories are equal.
+/// The first token of a prompt is its own request's alone, so that no two histories are equal...
 const FIRST_TOKENS: u32 = 64;
+/// ...unless the prefix cache is on: then prompts may begin like one of these, which begin alike themselves.
+const FAMILIES: u64 = 3;
 
 /// What a request must come to.
 struct Expected {
+    prompt: Vec<u32>,
     answer: Vec<u32>,
     reason: FinishReason,
+    priority: i32,
+    deadline: Option<Nanos>,
     tokens: Vec<u32>,
-    aborted: Option<FinishReason>,
+    /// The instant of each token.
+    token_at: Vec<Nanos>,
+    /// Why it was aborted, and since when the client had been gone.
+    aborted: Option<(FinishReason, Nanos)>,
     finished: Option<FinishReason>,
     /// Its waits before the first token, added up the slow way.
     waited: WaitCauses,
@@ -38,8 +49,12 @@ struct Simulation<'c> {
     engine: Engine<ScriptedRunner<'c>, &'c ManualClock>,
     config: SchedulerConfig,
     requests: Vec<Expected>,
+    steps: Vec<StepRecord>,
     to_come: u32,
     failures: bool,
+    /// Prompt tokens of all who were admitted, and those of them that were found.
+    looked_up: u64,
+    found: u64,
     /// What holds up the queue, and up to when everybody has been billed for it.
     obstacle: Option<Obstacle>,
     billed_to: Nanos,
@@ -56,9 +71,10 @@ impl<'c> Simulation<'c> {
             max_model_len: rng.within(2, 48),
             max_waiting: rng.within(1, 24),
             vocab_size: VOCAB_SIZE,
-            prefix_cache: false,
-            prefix_hash_bits: 64,
-            priority_step_ns: PRIORITY_STEP_NS,
+            prefix_cache: !rng.one_in(3),
+            // Now and then a hash that is worth next to nothing.
+            prefix_hash_bits: [64, 64, 2, 1][rng.below(4) as usize],
+            priority_step_ns: rng.below(4) * 500,
         };
         clock.advance(rng.below(100));
         let runner =
@@ -78,8 +94,11 @@ impl<'c> Simulation<'c> {
             engine,
             config,
             requests: Vec::new(),
+            steps: Vec::new(),
             to_come,
             failures,
+            looked_up: 0,
+            found: 0,
             obstacle: None,
             billed_to: 0,
         }
@@ -106,7 +125,14 @@ impl<'c> Simulation<'c> {
         }
         let pool = self.engine.scheduler().pool();
         assert_eq!((pool.num_free(), pool.num_used()), (self.config.num_blocks as usize, 0));
-        assert_eq!(self.engine.counters().timelines_broken_total, 0);
+        let counters = self.engine.counters();
+        assert_eq!(counters.timelines_broken_total, 0);
+        assert_eq!(counters.prompt_tokens_total, self.looked_up);
+        let looked_up = if self.config.prefix_cache { self.looked_up } else { 0 };
+        assert_eq!((counters.prefix_queries_total, counters.prefix_hits_total), (looked_up, self.found));
+        coverage.count("prefix cache hit", self.found > 0);
+        coverage.count("block copied", self.engine.runner().block_copies > 0);
+        coverage.count("hit in spite of a weak hash", self.found > 0 && self.config.prefix_hash_bits < 64);
         assert!(self.requests.iter().all(|r| r.finished.is_some()), "someone never ended");
     }
 
@@ -120,10 +146,7 @@ impl<'c> Simulation<'c> {
             1..4 => self.rng.within(1, limit.clamp(2, 6) - 1),
             _ => self.rng.within(1, limit.max(2) - 1),
         };
-        let mut prompt: Vec<u32> = (0..prompt_len).map(|_| self.rng.within(0, VOCAB_SIZE - 1)).collect();
-        if let Some(first) = prompt.first_mut() {
-            *first = idx % FIRST_TOKENS;
-        }
+        let mut prompt = self.prompt(prompt_len, idx);
         if self.rng.one_in(40) {
             prompt.push(VOCAB_SIZE);
         }
@@ -133,8 +156,14 @@ impl<'c> Simulation<'c> {
             repetition_penalty: if self.rng.one_in(2) { 1.1 } else { 1.0 },
             ..SamplingParams::default()
         };
+        let priority = match self.rng.below(6) {
+            0 => self.rng.within(0, 6) as i32 - 3,
+            _ => 0,
+        };
+        let priority = if self.rng.one_in(60) { 101 } else { priority };
         let longest = self.config.max_model_len.min(pool + 1);
         let never = params.max_tokens == 0
+            || priority > 100
             || prompt.is_empty()
             || prompt.contains(&VOCAB_SIZE)
             || prompt.len() >= limit as usize;
@@ -145,16 +174,43 @@ impl<'c> Simulation<'c> {
             scripted_answer(&prompt, &params, &EOS_TOKENS, longest as usize, VOCAB_SIZE)
         };
         let stamps = self.stamps();
-        self.engine.submit(Request::new(RequestId(u64::from(idx)), prompt, params, stamps));
+        let deadline = self.rng.one_in(6).then(|| stamps.received + self.rng.below(12_000));
+        let request = Request::new(RequestId(u64::from(idx)), prompt.clone(), params, stamps);
+        self.engine.submit(Request { priority, deadline, ..request });
         self.requests.push(Expected {
+            prompt,
             answer,
             reason,
+            priority,
+            deadline,
             tokens: Vec::new(),
+            token_at: Vec::new(),
             aborted: None,
             finished: None,
             waited: WaitCauses::default(),
         });
         self.to_come -= 1;
+    }
+
+    /// Its own from the first token on, or with a beginning that others have too.
+    fn prompt(&mut self, len: u32, idx: u32) -> Vec<u32> {
+        if self.config.prefix_cache && !self.rng.one_in(4) {
+            let family = self.rng.below(FAMILIES);
+            let alike = self.rng.within(0, len) as usize;
+            // The families part after six tokens.
+            let mut common = Rng(self.config.num_blocks.into());
+            let mut own = Rng(family);
+            let tokens =
+                (0..len).map(|at| if at < 6 { &mut common } else { &mut own }.within(0, VOCAB_SIZE - 1));
+            let mut prompt: Vec<u32> = tokens.collect();
+            prompt[alike..].fill_with(|| self.rng.within(0, VOCAB_SIZE - 1));
+            return prompt;
+        }
+        let mut prompt: Vec<u32> = (0..len).map(|_| self.rng.within(0, VOCAB_SIZE - 1)).collect();
+        if let Some(first) = prompt.first_mut() {
+            *first = idx % FIRST_TOKENS;
+        }
+        prompt
     }
 
     fn stamps(&mut self) -> HostStamps {
@@ -178,16 +234,18 @@ impl<'c> Simulation<'c> {
 
     fn abort(&mut self) {
         let idx = self.rng.below(self.requests.len() as u64) as usize;
-        let reasons = [FinishReason::Cancelled, FinishReason::Disconnected, FinishReason::Deadline];
+        let reasons = [FinishReason::Cancelled, FinishReason::Disconnected, FinishReason::ContentFilter];
         let reason = reasons[self.rng.below(3) as usize];
         let id = RequestId(idx as u64);
         let lives = self.engine.scheduler().sequences().any(|s| s.id() == id);
+        // The host learns of it later than it happened.
+        let gone_at = self.clock.now().saturating_sub(self.rng.below(3) * self.rng.below(1_500));
         self.bill(self.clock.now());
-        assert_eq!(self.engine.abort(id, reason, self.clock.now()), lives);
+        assert_eq!(self.engine.abort(id, reason, gone_at), lives);
         if lives {
-            self.requests[idx].aborted = Some(reason);
+            self.requests[idx].aborted = Some((reason, gone_at));
         }
-        assert!(!self.engine.abort(id, reason, self.clock.now()), "an aborted request is gone");
+        assert!(!self.engine.abort(id, reason, gone_at), "an aborted request is gone");
         self.clock.advance(self.rng.below(50));
     }
 
@@ -216,7 +274,8 @@ impl<'c> Simulation<'c> {
         if self.failures && self.rng.one_in(15) {
             self.engine.runner_mut().fail_next();
         }
-        let oldest = self.engine.scheduler().sequences().next().map(|s| (s.id(), s.num_computed_tokens()));
+        let computed = |s: &Sequence| (s.id(), s.num_computed_tokens());
+        let before: HashMap<_, _> = self.engine.scheduler().sequences().map(computed).collect();
         let executions = self.engine.runner().executions;
         self.bill(self.clock.now());
         let (output, failed) = match step_now(&mut self.engine) {
@@ -226,30 +285,49 @@ impl<'c> Simulation<'c> {
         let executed = self.engine.runner().executions - executions;
         coverage.count("device error", failed);
         assert_eq!(output.step.is_some(), executed == 1);
-        // The oldest is never evicted and computes in every step, or it has ended.
-        if let Some((id, before)) = oldest.filter(|_| !failed)
-            && let Some(now) = self.engine.scheduler().sequences().find(|s| s.id() == id)
-        {
-            assert!(now.num_computed_tokens() > before, "{id} stands still at {before}");
-        }
+        self.check_progress(&before, output.step.as_ref().filter(|_| !failed), coverage);
         if let Some(step) = &output.step {
             self.obstacle = step.obstacle;
             self.bill(step.done_at);
             self.obstacle = if failed { Some(Obstacle::Paused) } else { step.obstacle };
         }
         self.take(output, failed, coverage);
-        // Nobody may live on what is left in a free block.
-        let free: Vec<_> = self.engine.scheduler().pool().free_blocks().collect();
+        // Nobody may live on what is left in a free block, unless it is kept to be found.
+        let pool = self.engine.scheduler().pool();
+        let free: Vec<_> = pool.free_blocks().filter(|&block| !pool.is_cached(block)).collect();
         free.into_iter().for_each(|block| self.engine.runner_mut().forget(block));
     }
 
+    /// Whoever has the smallest rank in the batch computes in every step, and so comes to an end.
+    fn check_progress(
+        &self,
+        before: &HashMap<RequestId, usize>,
+        step: Option<&StepRecord>,
+        coverage: &mut Coverage,
+    ) {
+        let Some(step) = step else { return };
+        let scheduler = self.engine.scheduler();
+        if let Some(first) = scheduler.sequences().next().filter(|s| s.state() == SequenceState::Running)
+            && !step.preempted.contains(&first.id())
+        {
+            let had = before.get(&first.id()).copied().unwrap_or(0);
+            let has = first.num_computed_tokens();
+            assert!(has > had, "{} stands still at {had}", first.id());
+        }
+        assert!(scheduler.sequences().all(|s| s.deadline().is_none_or(|at| at > step.schedule_at)));
+        coverage.count("two prompts share a step", step.prefill.len() > 1);
+    }
+
     fn take(&mut self, output: StepOutput, failed: bool, coverage: &mut Coverage) {
+        self.steps.extend(output.step.clone());
+        let done_at = output.step.as_ref().map(|step| step.done_at);
         for event in output.events {
             match event {
                 RequestEvent::Token { id, token, text } => {
                     let request = &mut self.requests[id.0 as usize];
                     assert!(request.finished.is_none() && text.is_empty());
                     request.tokens.push(token.token);
+                    request.token_at.extend(done_at);
                 }
                 RequestEvent::Finished { id, reason, detail, timeline, .. } => {
                     assert_eq!(detail.is_some(), reason == FinishReason::Rejected);
@@ -268,16 +346,21 @@ impl<'c> Simulation<'c> {
     }
 
     fn finished(&mut self, id: RequestId, reason: FinishReason, mut timeline: RequestTimeline, failed: bool) {
+        self.check_counts(id, &timeline);
         let request = &mut self.requests[id.0 as usize];
         assert!(request.finished.replace(reason).is_none(), "{id} ends twice");
         assert_eq!(timeline.finish_reason(), Some(reason));
         assert_eq!(timeline.token_at().len(), request.tokens.len());
         let answered = request.answer.starts_with(&request.tokens);
         assert!(answered, "{id} says {:?}, not {:?}", request.tokens, request.answer);
-        if reason == FinishReason::Failed {
-            assert!(failed, "{id} failed without a device error");
-        } else {
-            assert_eq!(reason, request.aborted.unwrap_or(request.reason), "{id}");
+        let finished_at = timeline.stamps().finished.expect("it ended");
+        match reason {
+            FinishReason::Failed => assert!(failed, "{id} failed without a device error"),
+            FinishReason::Deadline => assert!(request.deadline.is_some_and(|at| at <= finished_at), "{id}"),
+            reason => {
+                let expected = request.aborted.map_or(request.reason, |(reason, _)| reason);
+                assert_eq!(reason, expected, "{id}");
+            }
         }
         if matches!(reason, FinishReason::Stop | FinishReason::Length) {
             assert_eq!(request.tokens, request.answer, "{id}");
@@ -305,12 +388,43 @@ impl<'c> Simulation<'c> {
         timeline.seal().expect("sums are exact after sealing");
     }
 
+    /// Cached, computed and wasted tokens and GPU time, counted again from the steps.
+    fn check_counts(&mut self, id: RequestId, timeline: &RequestTimeline) {
+        let request = &self.requests[id.0 as usize];
+        let counts = timeline.tokens();
+        let gone_at = request.aborted.map_or(Nanos::MAX, |(_, gone_at)| gone_at);
+        let unseen = request.token_at.iter().filter(|&&at| at > gone_at).count();
+        assert_eq!(counts.after_disconnect as usize, unseen, "{id}");
+        let attempts = timeline.attempts();
+        if !attempts.is_empty() {
+            self.looked_up += request.prompt.len() as u64;
+            self.found += u64::from(counts.cached);
+            assert_eq!(counts.cached, attempts[0].cached);
+            assert!((counts.cached as usize) < request.prompt.len(), "the last token is always computed");
+            assert!(self.config.prefix_cache || attempts.iter().all(|attempt| attempt.cached == 0));
+        }
+        let Some(first_token) = timeline.stamps().first_token else { return };
+        let last = attempts.iter().rfind(|attempt| attempt.from < first_token).expect("it was admitted");
+        let own = |step: &&StepRecord| {
+            let within = step.schedule_at >= last.from && step.done_at <= first_token;
+            within && step.prefill.iter().any(|(whose, _)| *whose == id)
+        };
+        let forward_ns = self.steps.iter().filter(own).filter_map(|step| step.gpu_ns).sum();
+        let second = timeline.token_step().get(1);
+        let first_decode_ns = second.and_then(|&id| self.steps.iter().find(|s| s.id == id)?.gpu_ns);
+        assert_eq!(timeline.gpu(), Some(GpuTimes { forward_ns, first_decode_ns }), "{id}");
+    }
+
     fn check_queues(&self) {
         let scheduler = self.engine.scheduler();
         scheduler.check_integrity();
         let live: Vec<_> = scheduler.sequences().collect();
-        // In order of arrival across running, queue and inbox: nobody twice, nobody overtaken.
-        assert!(live.windows(2).all(|pair| pair[0].id() < pair[1].id()));
+        // Among equals nobody is overtaken in queue or batch.
+        for places in [SequenceState::Running, SequenceState::Waiting] {
+            let usual =
+                |s: &&&Sequence| s.state() == places && self.requests[s.id().0 as usize].priority == 0;
+            assert!(live.iter().filter(usual).is_sorted_by_key(|s| s.id()));
+        }
         for (idx, sequence) in live.iter().enumerate() {
             let runs = idx < scheduler.num_running();
             assert_eq!(sequence.state() == SequenceState::Running, runs);
@@ -324,8 +438,8 @@ impl<'c> Simulation<'c> {
 fn num_seeds() -> u64 {
     match std::env::var("FIRSTLIGHT_SIM_SEEDS") {
         Ok(text) => text.parse().expect("FIRSTLIGHT_SIM_SEEDS is a number of seeds"),
-        Err(_) if firstlight_tests::full() => 200_000,
-        Err(_) => 20_000,
+        Err(_) if firstlight_tests::full() => 100_000,
+        Err(_) => 10_000,
     }
 }
 

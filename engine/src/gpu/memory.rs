@@ -125,6 +125,11 @@ impl Device {
         Ok(buffer)
     }
 
+    /// A buffer that copies pass through and no kernel binds.
+    pub async fn passing(&self, what: &str, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.buffer(what, bytes, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST).await
+    }
+
     /// A buffer that the host reads.
     pub async fn readback(&self, what: &str, bytes: u64) -> Result<Buffer, DeviceError> {
         self.buffer(what, bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST).await

@@ -15,7 +15,10 @@ mod tiles;
 pub use choice::{KernelChoice, MatmulFamily, SampleOn, why};
 pub use device::{AdapterFacts, Device, DeviceOptions, LimitCaps};
 pub use memory::{Binding, Buffer, Resource, WeightTexture};
-pub use pass::{Dispatch, Extent, TIMESTAMP_BYTES, Tile, Timestamps, Wanted, run};
+pub use pass::{
+    BufferCopy, Dispatch, Elapsed, Extent, Pass, Stage, TIMESTAMP_BYTES, Tile, Timestamps, Timing, Wanted,
+    run,
+};
 pub use pipelines::{Kernel, KernelCache};
 pub use probe::{Probe, ProbeError};
 pub use selftest::{Case, Checked, MAX_NMSE, Shapes, cases, measure, refuse_wrong, self_test};

@@ -1,6 +1,8 @@
-//! A forward pass as data: dispatches with their bind groups made at load, encoded into one compute pass a step.
+//! A forward pass as data: dispatches with their bind groups made at load, encoded into one compute pass a step, or into one
+//! for each stage where their times are wanted.
 //!
-//! Never makes a bind group or takes memory in a step. Invariant: dispatches run in the order they were added.
+//! Never makes a bind group or takes memory in a step. Invariant: copies come first, and all run in the order they were
+//! added.
 
 use std::rc::Rc;
 
@@ -14,6 +16,24 @@ pub enum Extent {
     Rows,
     /// The sampled rows only.
     Samples,
+}
+
+/// The part of a forward pass that a dispatch belongs to. The stages of a pass follow each other in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Token embedding.
+    Embed,
+    /// All layers.
+    Layers,
+    /// The output norm and the head.
+    Head,
+    /// Sampling.
+    Sample,
+}
+
+impl Stage {
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [Self::Embed, Self::Layers, Self::Head, Self::Sample];
 }
 
 /// One compiled shape of a dispatch: used from `min_rows` rows on.
@@ -30,6 +50,7 @@ pub struct Tile {
 
 /// One dispatch of the pass.
 pub struct Dispatch {
+    stage: Stage,
     extent: Extent,
     tiles: Vec<Tile>,
     bound: wgpu::BindGroup,
@@ -48,7 +69,7 @@ impl Dispatch {
         assert_eq!(tiles.first().map(|t| t.min_rows), Some(1), "some tile takes a single row");
         assert!(tiles.is_sorted_by_key(|t| t.min_rows), "tiles come in rising order");
         let bound = tiles[0].kernel.bind(device, bindings);
-        Self { extent, tiles, bound, rows_in_x: false }
+        Self { stage: Stage::Layers, extent, tiles, bound, rows_in_x: false }
     }
 
     /// A dispatch over (x, rows) with one kernel, a workgroup a row.
@@ -72,6 +93,11 @@ impl Dispatch {
         Self { rows_in_x: true, ..Self::rows(device, extent, kernel, 1, bindings) }
     }
 
+    /// The dispatch as one of `stage`; without this it is one of the layers'.
+    pub fn of(self, stage: Stage) -> Self {
+        Self { stage, ..self }
+    }
+
     fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32) {
         let tile = self.tiles.iter().rev().find(|t| t.min_rows <= rows).unwrap_or(&self.tiles[0]);
         pass.set_pipeline(tile.kernel.pipeline());
@@ -84,12 +110,18 @@ impl Dispatch {
     }
 }
 
-/// GPU timestamps of a pass: one at either end.
+/// GPU timestamps of a pass: one at either end, or at either end of each of its stages.
 pub struct Timestamps {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
     period_ns: f32,
 }
+
+/// Bytes of one timestamp.
+const STAMP_BYTES: u64 = 8;
+
+/// Bytes at the start of the read-back buffer that hold the pass's timestamps, two for each stage.
+pub const TIMESTAMP_BYTES: u64 = 2 * Stage::ALL.len() as u64 * STAMP_BYTES;
 
 impl Timestamps {
     /// `None` where the device has no timestamps.
@@ -100,22 +132,58 @@ impl Timestamps {
         let queries = device.wgpu.create_query_set(&wgpu::QuerySetDescriptor {
             label: Some("step timestamps"),
             ty: wgpu::QueryType::Timestamp,
-            count: 2,
+            count: (TIMESTAMP_BYTES / STAMP_BYTES) as u32,
         });
         let resolved = device.wgpu.create_buffer(&wgpu::BufferDescriptor {
             label: Some("step timestamps"),
-            size: 16,
+            size: TIMESTAMP_BYTES,
             usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
             mapped_at_creation: false,
         });
         Some(Self { queries, resolved, period_ns: device.queue.get_timestamp_period() })
     }
 
-    fn elapsed_ns(&self, bytes: &[u8]) -> Option<u64> {
-        let stamp = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-        let ticks = stamp(8)?.checked_sub(stamp(0)?)?;
+    /// Nanoseconds from stamp `from` to stamp `to`; `None` where the clock went back.
+    fn between(&self, bytes: &[u8], from: usize, to: usize) -> Option<u64> {
+        let stamp = |idx: usize| {
+            let at = idx * STAMP_BYTES as usize;
+            bytes.get(at..at + STAMP_BYTES as usize)?.try_into().ok().map(u64::from_le_bytes)
+        };
+        let ticks = stamp(to)?.checked_sub(stamp(from)?)?;
         Some((ticks as f64 * f64::from(self.period_ns)) as u64)
     }
+
+    /// What the stamps of compute passes say that held these stages, one after another.
+    fn elapsed(&self, bytes: &[u8], stages: &[Option<Stage>]) -> Elapsed {
+        let last = (2 * stages.len()).saturating_sub(1);
+        let by_stage = |(idx, stage): (usize, &Option<Stage>)| {
+            Some(((*stage)?, self.between(bytes, 2 * idx, 2 * idx + 1)?))
+        };
+        Elapsed {
+            pass_ns: self.between(bytes, 0, last),
+            stages: stages.iter().enumerate().filter_map(by_stage).collect(),
+        }
+    }
+}
+
+/// How a pass is timed.
+#[derive(Clone, Copy)]
+pub enum Timing<'a> {
+    /// Not at all.
+    Off,
+    /// As one compute pass with a stamp at either end.
+    Whole(&'a Timestamps),
+    /// As one compute pass for each stage, all in one submit. The cuts keep stages from overlapping, so this is slower.
+    ByStage(&'a Timestamps),
+}
+
+/// Time on the GPU's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// From the first stamp to the last.
+    pub pass_ns: Option<u64>,
+    /// Each stage that ran, in order; empty unless timed by stage.
+    pub stages: Vec<(Stage, u64)>,
 }
 
 /// Something a step copies back: the first `bytes` of `from`.
@@ -126,29 +194,56 @@ pub struct Wanted<'a> {
     pub bytes: u64,
 }
 
-/// Bytes at the start of the read-back buffer that hold the pass's timestamps.
-pub const TIMESTAMP_BYTES: u64 = 16;
+/// Bytes that move on the GPU before the pass.
+pub struct BufferCopy<'a> {
+    /// A buffer and where in it, a multiple of 4.
+    pub from: (&'a Buffer, u64),
+    /// Another buffer and where in it, a multiple of 4.
+    pub to: (&'a Buffer, u64),
+    /// How much; a multiple of 4.
+    pub bytes: u64,
+}
 
-/// Encodes `dispatches` into one pass and one submit, reads `wanted` back through `readback`, one behind the other, and tells
-/// the pass's time on the GPU's clock.
+/// What one submit does.
+pub struct Pass<'a> {
+    /// Copies, in this order, before anything else.
+    pub copies: &'a [BufferCopy<'a>],
+    /// The dispatches, in this order. Those over samples are left out where there are none.
+    pub dispatches: &'a [Dispatch],
+    /// Tokens of the batch.
+    pub rows: u32,
+    /// Rows to sample from.
+    pub samples: u32,
+    /// What is read back.
+    pub wanted: &'a [Wanted<'a>],
+    /// How the dispatches are timed; copies are not.
+    pub timing: Timing<'a>,
+}
+
+/// Encodes `pass` into one submit, reads what is wanted back through `readback`, one behind the other, and tells the time
+/// of its dispatches on the GPU's clock.
 ///
-/// Dispatches over samples are left out where there are none.
+/// # Errors
+/// The device is lost, out of memory, or refused a call.
 pub async fn run(
     device: &Device,
-    dispatches: &[Dispatch],
-    (rows, samples): (u32, u32),
-    wanted: &[Wanted<'_>],
+    pass: &Pass<'_>,
     readback: &Buffer,
-    timestamps: Option<&Timestamps>,
-) -> Result<(Vec<u8>, Option<u64>), RunnerError> {
+) -> Result<(Vec<u8>, Elapsed), RunnerError> {
     let mut encoder = device.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    encode_pass(&mut encoder, dispatches, (rows, samples), timestamps);
-    if let Some(t) = timestamps {
-        encoder.resolve_query_set(&t.queries, 0..2, &t.resolved, 0);
-        encoder.copy_buffer_to_buffer(&t.resolved, 0, &readback.wgpu, 0, TIMESTAMP_BYTES);
+    for BufferCopy { from: (from, from_at), to: (to, to_at), bytes } in pass.copies {
+        encoder.copy_buffer_to_buffer(&from.wgpu, *from_at, &to.wgpu, *to_at, *bytes);
+    }
+    let stages = encode(&mut encoder, pass);
+    // Only stamps that were written may be resolved: a driver would wait for the others.
+    let stamps = 2 * stages.len() as u32;
+    if let (Timing::Whole(t) | Timing::ByStage(t), 1..) = (pass.timing, stamps) {
+        encoder.resolve_query_set(&t.queries, 0..stamps, &t.resolved, 0);
+        let bytes = u64::from(stamps) * STAMP_BYTES;
+        encoder.copy_buffer_to_buffer(&t.resolved, 0, &readback.wgpu, 0, bytes);
     }
     let mut end = TIMESTAMP_BYTES;
-    for Wanted { from, bytes } in wanted.iter().filter(|w| w.bytes > 0) {
+    for Wanted { from, bytes } in pass.wanted.iter().filter(|w| w.bytes > 0) {
         encoder.copy_buffer_to_buffer(&from.wgpu, 0, &readback.wgpu, end, *bytes);
         end += bytes;
     }
@@ -160,28 +255,62 @@ pub async fn run(
     }
     let mut bytes = read?;
     let data = bytes.split_off(TIMESTAMP_BYTES as usize);
-    Ok((data, timestamps.and_then(|t| t.elapsed_ns(&bytes))))
+    let elapsed = match pass.timing {
+        Timing::Off => Elapsed::default(),
+        Timing::Whole(t) | Timing::ByStage(t) => t.elapsed(&bytes, &stages),
+    };
+    Ok((data, elapsed))
 }
 
-fn encode_pass(
+/// Encodes the dispatches; gives back what each compute pass holds, `None` where that is all of them.
+fn encode(encoder: &mut wgpu::CommandEncoder, pass: &Pass<'_>) -> Vec<Option<Stage>> {
+    let Timing::ByStage(timestamps) = pass.timing else {
+        let timestamps = match pass.timing {
+            Timing::Whole(t) => Some(t),
+            Timing::Off | Timing::ByStage(_) => None,
+        };
+        encode_compute_pass(encoder, pass.dispatches, pass, timestamps, 0);
+        return vec![None];
+    };
+    let mut stages = Vec::with_capacity(Stage::ALL.len());
+    for of_stage in pass.dispatches.chunk_by(|a, b| a.stage == b.stage) {
+        if of_stage.iter().any(|dispatch| pass.extent(dispatch) > 0) {
+            encode_compute_pass(encoder, of_stage, pass, Some(timestamps), stages.len() as u32);
+            stages.push(Some(of_stage[0].stage));
+        }
+    }
+    stages
+}
+
+fn encode_compute_pass(
     encoder: &mut wgpu::CommandEncoder,
     dispatches: &[Dispatch],
-    (rows, samples): (u32, u32),
+    pass: &Pass<'_>,
     timestamps: Option<&Timestamps>,
+    idx: u32,
 ) {
-    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+    let mut compute_pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
         label: Some("step"),
         timestamp_writes: timestamps.map(|t| wgpu::ComputePassTimestampWrites {
             query_set: &t.queries,
-            beginning_of_pass_write_index: Some(0),
-            end_of_pass_write_index: Some(1),
+            beginning_of_pass_write_index: Some(2 * idx),
+            end_of_pass_write_index: Some(2 * idx + 1),
         }),
     });
     for dispatch in dispatches {
+        let rows = pass.extent(dispatch);
+        if rows > 0 {
+            dispatch.encode(&mut compute_pass, rows);
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Rows of `dispatch` in this pass.
+    fn extent(&self, dispatch: &Dispatch) -> u32 {
         match dispatch.extent {
-            Extent::Rows => dispatch.encode(&mut pass, rows),
-            Extent::Samples if samples > 0 => dispatch.encode(&mut pass, samples),
-            Extent::Samples => {}
+            Extent::Rows => self.rows,
+            Extent::Samples => self.samples,
         }
     }
 }

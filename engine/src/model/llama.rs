@@ -7,12 +7,13 @@ use firstlight_shaders::matmul::{Store, fused_column};
 use firstlight_shaders::weights::GROUP_COLUMNS;
 use firstlight_shaders::{MAX_ITERATIONS, embed, paged_attention, rope_kv_write, sample, silu_mul};
 
+use super::kv_cache::KvCache;
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
 use super::plan::{Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
-use crate::gpu::{Buffer, Device, Dispatch, Extent, SampleOn};
+use crate::gpu::{Buffer, Device, Dispatch, Extent, SampleOn, Stage};
 
 /// Sizes fixed at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +52,8 @@ pub struct Llama {
     pub vocab_size: u32,
     /// GPU bytes of weights.
     pub weight_bytes: u64,
-    /// GPU bytes of the KV cache.
-    pub kv_bytes: u64,
+    /// Keys and values.
+    pub kv_cache: KvCache,
 }
 
 /// Sampling on the GPU.
@@ -102,20 +103,24 @@ pub async fn load<S: WeightSource>(
         loader.load("embedding", &embedding_part, config.vocab_size, &whole(config.vocab_size)).await?;
     plan_embedding(planner, &config, &embedding, &rows, &hidden).await?;
 
+    let block_bytes = u64::from(limits.block_size) * u64::from(config.num_kv_heads * config.head_dim) * 4;
+    let kv_cache = KvCache::take(device, config.num_layers, limits.num_blocks, block_bytes).await?;
     let scene = Scene {
         config: &config,
         limits,
         rows: &rows,
         block_tables: &block_tables,
         angles: &angles,
+        kv_cache: &kv_cache,
         table_pitch,
     };
     let buffers = Buffers { hidden, normed, qkv, attended, gated };
-    let mut kv_bytes = 0;
+    planner.enter(Stage::Layers);
     for layer in 0..config.num_layers {
-        kv_bytes += load_layer(loader, planner, &scene, &buffers, layer).await?;
+        load_layer(loader, planner, &scene, &buffers, layer).await?;
     }
 
+    planner.enter(Stage::Head);
     let norm = loader.vector("output norm", tensor(loader.checkpoint, TensorRole::OutputNorm)?).await?;
     planner
         .norm(Extent::Samples, &buffers.hidden, &norm, Some(&sample_rows), config.rms_norm_eps, &sampled)
@@ -141,7 +146,7 @@ pub async fn load<S: WeightSource>(
         logits: logits.buffer,
         vocab_size: config.vocab_size,
         weight_bytes: loader.bytes_resident,
-        kv_bytes,
+        kv_cache,
     })
 }
 
@@ -178,6 +183,7 @@ async fn plan_sampler(
         planner.device().storage("sampling parameters", rows * size_of::<sample::Row>() as u64).await?;
     let tokens = planner.device().storage("sampled tokens", rows * 4).await?;
     let params = sample::Params { vocab: config.vocab_size, pitch: logits.pitch };
+    planner.enter(Stage::Sample);
     let bindings = [logits.buffer.binding(), choices.binding(), tokens.binding()];
     planner.rows_in_x(Extent::Samples, sample::program()?, bytemuck::bytes_of(&params), &bindings).await?;
     Ok(Some(Sampler { choices, tokens }))
@@ -197,6 +203,7 @@ struct Scene<'a> {
     rows: &'a Buffer,
     block_tables: &'a Buffer,
     angles: &'a Buffer,
+    kv_cache: &'a KvCache,
     table_pitch: u32,
 }
 
@@ -233,21 +240,21 @@ async fn plan_embedding(
     Ok(())
 }
 
-/// Loads one layer and lays out its dispatches; returns the bytes of its KV cache.
+/// Loads one layer and lays out its dispatches.
 async fn load_layer<S: WeightSource>(
     loader: &mut MatrixLoader<'_, S>,
     planner: &mut Planner<'_>,
     scene: &Scene<'_>,
     buffers: &Buffers,
     layer: u32,
-) -> Result<u64, LoadFailure> {
+) -> Result<(), LoadFailure> {
     let config = scene.config;
     let checkpoint = loader.checkpoint;
     let norm_info = tensor(checkpoint, TensorRole::AttentionNorm(layer))?;
     let norm = loader.vector("attention norm", norm_info).await?;
     planner.norm(Extent::Rows, &buffers.hidden, &norm, None, config.rms_norm_eps, &buffers.normed).await?;
     load_qkv(loader, planner, scene, buffers, layer).await?;
-    let kv_bytes = plan_attention(planner, scene, buffers).await?;
+    plan_attention(planner, scene, buffers, layer).await?;
 
     let part = part(checkpoint, TensorRole::O(layer), TensorRole::OBias(layer))?;
     let columns = |column: u32| (column < config.hidden_size).then_some((0, column));
@@ -256,8 +263,7 @@ async fn load_layer<S: WeightSource>(
 
     let norm = loader.vector("feed-forward norm", tensor(checkpoint, TensorRole::MlpNorm(layer))?).await?;
     planner.norm(Extent::Rows, &buffers.hidden, &norm, None, config.rms_norm_eps, &buffers.normed).await?;
-    load_mlp(loader, planner, config, buffers, layer).await?;
-    Ok(kv_bytes)
+    load_mlp(loader, planner, config, buffers, layer).await
 }
 
 fn part<S: WeightSource>(
@@ -324,14 +330,10 @@ async fn plan_attention(
     planner: &mut Planner<'_>,
     scene: &Scene<'_>,
     buffers: &Buffers,
-) -> Result<u64, LoadFailure> {
+    layer: u32,
+) -> Result<(), LoadFailure> {
     let (config, limits) = (scene.config, scene.limits);
-    let cache_bytes = u64::from(limits.num_blocks)
-        * u64::from(limits.block_size)
-        * u64::from(config.num_kv_heads * config.head_dim)
-        * 4;
-    let keys = planner.device().storage("KV cache (keys of a layer)", cache_bytes).await?;
-    let values = planner.device().storage("KV cache (values of a layer)", cache_bytes).await?;
+    let cache = scene.kv_cache.layer(layer);
     let head_vec4s = config.head_dim / 4;
     let rope = rope_kv_write::Params {
         pitch: buffers.qkv.pitch / 4,
@@ -344,8 +346,8 @@ async fn plan_attention(
         scene.rows.binding(),
         scene.angles.binding(),
         buffers.qkv.buffer.binding(),
-        keys.binding(),
-        values.binding(),
+        cache.keys.binding(),
+        cache.values.binding(),
     ];
     let grid = rope_kv_write::workgroups(&rope, 1);
     let program = rope_kv_write::program()?;
@@ -367,14 +369,13 @@ async fn plan_attention(
         scene.rows.binding(),
         scene.block_tables.binding(),
         buffers.qkv.buffer.binding(),
-        keys.binding(),
-        values.binding(),
+        cache.keys.binding(),
+        cache.values.binding(),
         buffers.attended.buffer.binding(),
     ];
     let grid = variant.workgroups(config.num_heads, 1);
     let program = variant.program()?;
-    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
-    Ok(2 * cache_bytes)
+    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await
 }
 
 /// A CPU driver ends a kernel's loops in silence when they run too long; GPUs have no such limit.

@@ -7,6 +7,7 @@ mod config_hf;
 mod dequantise;
 mod gguf;
 mod gguf_parser;
+mod kv_cache;
 pub mod llama;
 mod matrix;
 mod plan;
@@ -22,6 +23,7 @@ pub use gguf::{GgufFile, GgufValue};
 pub use safetensors::{open_safetensors, shard_names};
 pub use source::{MemorySource, TensorInfo, TensorRole, WeightSource};
 
+pub use kv_cache::{KvCache, LayerCache};
 pub use llama::{Llama, PassLimits};
 pub use matrix::MatrixLoader;
 pub use plan::{Planner, RowBuffer};

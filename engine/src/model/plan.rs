@@ -8,7 +8,8 @@ use firstlight_shaders::{Program, rms_norm};
 use super::LoadFailure;
 use super::matrix::Matrix;
 use crate::gpu::{
-    Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulShape, MatmulTile, Tile,
+    Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulShape, MatmulTile, Stage,
+    Tile,
 };
 
 /// A buffer of rows.
@@ -28,14 +29,24 @@ pub struct Planner<'a> {
     device: &'a Device,
     kernels: &'a mut KernelCache,
     choice: KernelChoice,
+    stage: Stage,
     dispatches: Vec<Dispatch>,
     products: Vec<MatmulShape>,
 }
 
 impl<'a> Planner<'a> {
-    /// An empty pass.
+    /// An empty pass, which begins with its embedding.
     pub fn new(device: &'a Device, kernels: &'a mut KernelCache, choice: KernelChoice) -> Self {
-        Self { device, kernels, choice, dispatches: Vec::new(), products: Vec::new() }
+        Self { device, kernels, choice, stage: Stage::Embed, dispatches: Vec::new(), products: Vec::new() }
+    }
+
+    /// What is added from now on belongs to `stage`.
+    pub fn enter(&mut self, stage: Stage) {
+        self.stage = stage;
+    }
+
+    fn add(&mut self, dispatch: Dispatch) {
+        self.dispatches.push(dispatch.of(self.stage));
     }
 
     /// The device.
@@ -92,7 +103,7 @@ impl<'a> Planner<'a> {
         let kernel = self.kernels.get(self.device, program).await?;
         let uniform = self.device.uniform(kernel.name(), params).await?;
         let all = with_uniform(&uniform, bindings);
-        self.dispatches.push(Dispatch::rows(self.device, extent, kernel, grid_x, &all));
+        self.add(Dispatch::rows(self.device, extent, kernel, grid_x, &all));
         Ok(())
     }
 
@@ -107,7 +118,7 @@ impl<'a> Planner<'a> {
         let kernel = self.kernels.get(self.device, program).await?;
         let uniform = self.device.uniform(kernel.name(), params).await?;
         let all = with_uniform(&uniform, bindings);
-        self.dispatches.push(Dispatch::rows_in_x(self.device, extent, kernel, &all));
+        self.add(Dispatch::rows_in_x(self.device, extent, kernel, &all));
         Ok(())
     }
 
@@ -169,7 +180,7 @@ impl<'a> Planner<'a> {
             let bindings =
                 [x.buffer.binding(), shard.data.binding(), shard.scales.binding(), bias, y.buffer.binding()];
             let all = with_uniform(&uniform, &bindings);
-            self.dispatches.push(Dispatch::tiled(self.device, extent, tiles, &all));
+            self.add(Dispatch::tiled(self.device, extent, tiles, &all));
         }
         Ok(())
     }

@@ -8,7 +8,8 @@ use firstlight_shaders::sample;
 use super::{ModelRunner, RunnerError, RunnerOutput};
 use crate::error::LoadError;
 use crate::gpu::{
-    self, Buffer, Device, KernelCache, KernelChoice, MatmulShape, Shapes, TIMESTAMP_BYTES, Timestamps, Wanted,
+    self, Buffer, Device, Elapsed, KernelCache, KernelChoice, MatmulShape, Pass, Shapes, Stage,
+    TIMESTAMP_BYTES, Timestamps, Timing, Wanted,
 };
 use crate::model::{
     Checkpoint, Llama, LoadFailure, LoadProgress, MatrixLoader, PassLimits, Planner, TensorRole,
@@ -16,7 +17,8 @@ use crate::model::{
 };
 use crate::request::SampledToken;
 use crate::sampling;
-use crate::sched::{Batch, SampleRow};
+use crate::sched::{Batch, BlockId, SampleRow};
+use crate::timeline::StageTimes;
 
 /// A model on a device.
 pub struct GpuRunner {
@@ -26,6 +28,7 @@ pub struct GpuRunner {
     choice: KernelChoice,
     readback: Buffer,
     timestamps: Option<Timestamps>,
+    by_stage: bool,
     num_kernels: usize,
     warm_up_rows: Vec<u32>,
     /// Bytes of the step's inputs, reused.
@@ -77,6 +80,7 @@ impl GpuRunner {
             choice,
             readback,
             timestamps,
+            by_stage: false,
             num_kernels,
             warm_up_rows,
             upload: Vec::new(),
@@ -97,7 +101,7 @@ impl GpuRunner {
                 bytemuck::cast_slice(&vec![0u32; samples as usize]),
             );
             self.device.write(&self.model.block_tables, 0, &[0; 4]);
-            self.pass(rows, samples, false).await?;
+            self.pass(rows, samples, &[], false).await?;
         }
         Ok(())
     }
@@ -134,14 +138,15 @@ impl GpuRunner {
 
     /// GPU bytes of weights and of the KV cache.
     pub fn resident_bytes(&self) -> (u64, u64) {
-        (self.model.weight_bytes, self.model.kv_bytes)
+        (self.model.weight_bytes, self.model.kv_cache.bytes())
     }
 
     /// The logits of the batch's sampled rows, `[vocab_size]` each: for tests and comparisons.
     pub async fn logits(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, RunnerError> {
         self.write_batch(batch);
         let samples = batch.sample_rows.len();
-        let (bytes, _) = self.pass(batch.num_rows() as u32, samples as u32, true).await?;
+        let copies = &batch.block_copies;
+        let (bytes, _) = self.pass(batch.num_rows() as u32, samples as u32, copies, true).await?;
         let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes[self.chosen_bytes(samples)..]);
         let vocab_size = self.model.vocab_size as usize;
         Ok(floats.chunks(self.model.logits_pitch as usize).map(|row| row[..vocab_size].to_vec()).collect())
@@ -162,6 +167,13 @@ impl GpuRunner {
             "a batch of {rows} rows, {samples} samples and {} sequences exceeds {:?}",
             batch.num_seqs(),
             self.limits
+        );
+        let is_block = |block: BlockId| block.0 < self.limits.num_blocks;
+        assert!(
+            batch.block_copies.iter().all(|&(from, to)| is_block(from) && is_block(to)),
+            "of {} blocks, {:?} are to be copied",
+            self.limits.num_blocks,
+            batch.block_copies
         );
         let upload = &mut self.upload;
         upload.clear();
@@ -188,13 +200,15 @@ impl GpuRunner {
         }
     }
 
-    /// One pass over what was written; gives back the GPU's tokens, where it samples, and behind them the logits if wanted.
+    /// One pass over what was written, after `block_copies`; gives back the GPU's tokens, where it samples, and behind them
+    /// the logits if wanted.
     async fn pass(
         &self,
         rows: u32,
         samples: u32,
+        block_copies: &[(BlockId, BlockId)],
         logits: bool,
-    ) -> Result<(Vec<u8>, Option<u64>), RunnerError> {
+    ) -> Result<(Vec<u8>, Elapsed), RunnerError> {
         let model = &self.model;
         let mut wanted = Vec::with_capacity(2);
         if let Some(sampler) = &model.sampler {
@@ -204,9 +218,38 @@ impl GpuRunner {
             let bytes = u64::from(samples) * u64::from(model.logits_pitch) * 4;
             wanted.push(Wanted { from: &model.logits, bytes });
         }
-        let timestamps = self.timestamps.as_ref();
-        gpu::run(&self.device, &model.dispatches, (rows, samples), &wanted, &self.readback, timestamps).await
+        let copies = model.kv_cache.copies(block_copies.iter().map(|(from, to)| (from.0, to.0)));
+        let pass = Pass {
+            copies: &copies,
+            dispatches: &model.dispatches,
+            rows,
+            samples,
+            wanted: &wanted,
+            timing: match &self.timestamps {
+                Some(timestamps) if self.by_stage => Timing::ByStage(timestamps),
+                Some(timestamps) => Timing::Whole(timestamps),
+                None => Timing::Off,
+            },
+        };
+        gpu::run(&self.device, &pass, &self.readback).await
     }
+}
+
+/// The times of a pass by stage; `None` where it was not timed so.
+fn stage_times(elapsed: &Elapsed) -> Option<StageTimes> {
+    if elapsed.stages.is_empty() {
+        return None;
+    }
+    let mut times = StageTimes::default();
+    for &(stage, ns) in &elapsed.stages {
+        match stage {
+            Stage::Embed => times.embed_ns = ns,
+            Stage::Layers => times.layers_ns = ns,
+            Stage::Head => times.head_ns = ns,
+            Stage::Sample => times.sample_ns = ns,
+        }
+    }
+    Some(times)
 }
 
 impl ModelRunner for GpuRunner {
@@ -216,7 +259,8 @@ impl ModelRunner for GpuRunner {
         let on_gpu = |sample: &SampleRow| self.model.sampler.is_some() && sampling::fits_gpu(&sample.params);
         let logits = !batch.sample_rows.iter().all(on_gpu);
         let samples = batch.sample_rows.len();
-        let (bytes, gpu_ns) = self.pass(batch.num_rows() as u32, samples as u32, logits).await?;
+        let copies = &batch.block_copies;
+        let (bytes, elapsed) = self.pass(batch.num_rows() as u32, samples as u32, copies, logits).await?;
         let (chosen, logits) = bytes.split_at(self.chosen_bytes(samples));
         let row_bytes = self.model.logits_pitch as usize * 4;
         let mut row = vec![0.0f32; self.model.vocab_size as usize];
@@ -231,7 +275,12 @@ impl ModelRunner for GpuRunner {
                 tokens.push(sampling::sample(&row, sample));
             }
         }
-        Ok(RunnerOutput { tokens, gpu_ns, stages: None })
+        Ok(RunnerOutput { tokens, gpu_ns: elapsed.pass_ns, stages: stage_times(&elapsed) })
+    }
+
+    /// Times by stage from the next pass on: one compute pass a stage. Nothing changes where the adapter has no timestamps.
+    fn profile(&mut self, on: bool) {
+        self.by_stage = on;
     }
 }
 

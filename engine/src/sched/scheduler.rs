@@ -55,8 +55,8 @@ pub struct SchedulerOutput {
     pub ended: Vec<Box<RequestTimeline>>,
     /// Where admission stopped, if it left anyone waiting.
     pub obstacle: Option<Obstacle>,
-    /// Blocks to copy first: for whom, from, to.
-    copies: Vec<(RequestId, BlockId, BlockId)>,
+    /// Blocks to copy first, in this order: from, to.
+    copies: Vec<(BlockId, BlockId)>,
 }
 
 /// Who sampled a token, in the order of the batch.
@@ -87,7 +87,7 @@ struct Pass {
     grants: Vec<u32>,
     preempted: Vec<RequestId>,
     ended: Vec<Box<RequestTimeline>>,
-    copies: Vec<(RequestId, BlockId, BlockId)>,
+    copies: Vec<(BlockId, BlockId)>,
 }
 
 /// The scheduler. See the module.
@@ -318,9 +318,8 @@ impl Scheduler {
 
     /// The arrays of the forward pass that `output` decided.
     pub fn batch(&self, output: &SchedulerOutput) -> Batch {
-        let copies = output.copies.iter().map(|&(_, from, to)| (from, to)).collect();
         let sequences = output.scheduled.iter().map(|one| (self.sequence(one), one.num_tokens));
-        Batch::build(sequences, copies, &self.config)
+        Batch::build(sequences, output.copies.clone(), &self.config)
     }
 
     fn sequence(&self, one: &Scheduled) -> &Sequence {

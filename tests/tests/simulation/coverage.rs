@@ -27,6 +27,10 @@ impl Coverage {
         self.count("waited for blocks", parts.queue_wait.blocks > 0);
         self.count("waited for order", parts.queue_wait.order > 0);
         self.count("paused", parts.queue_wait.paused > 0);
+        let attempts = timeline.attempts();
+        let found_again = attempts.iter().skip(1).any(|attempt| attempt.cached > 0);
+        self.count("tokens found again after an eviction", found_again);
+        self.count("tokens for nobody", timeline.tokens().after_disconnect > 0);
         self.count("requeue", parts.requeue.total() > 0);
         self.count("lost_prefill", parts.lost_prefill > 0);
         self.count("evicted and ended before the first token", no_token && evicted);
@@ -45,7 +49,12 @@ impl Coverage {
         for (what, times) in &self.0 {
             assert!(*times > 0, "no seed met: {what}");
         }
-        let aborts = [FinishReason::Cancelled, FinishReason::Disconnected, FinishReason::Deadline];
+        let aborts = [
+            FinishReason::Cancelled,
+            FinishReason::Disconnected,
+            FinishReason::ContentFilter,
+            FinishReason::Deadline,
+        ];
         let places = [Place::Inbox, Place::Waiting, Place::Running];
         let anywhere = aborts.iter().flat_map(|reason| places.iter().map(move |place| (*reason, *place)));
         let only = [

@@ -116,7 +116,7 @@ impl Scheduler {
                 let Some(own) = self.pool.allocate() else {
                     panic!("no free block for a copy, though counted")
                 };
-                pass.copies.push((sequence.id(), tail, own));
+                pass.copies.push((tail, own));
                 blocks.push(own);
             }
         }

@@ -59,15 +59,15 @@ impl Scheduler {
     }
 
     /// Recompute preemption: the blocks go back, the generated tokens stay, the sequence goes back to its place in the queue.
+    ///
+    /// A copy into one of its blocks that this pass has asked for is made all the same: all copies come before all writes, so
+    /// whoever has the block by then writes over it.
     fn preempt_last(&mut self, pass: &mut Pass) {
         let Some(mut sequence) = self.running.pop() else { return };
-        let id = sequence.id();
         self.release(&mut sequence);
         sequence.transition(Edge::Preempted, pass.now);
         sequence.begin_wait(&self.ledger, pass.now);
-        pass.preempted.push(id);
-        // A copy for it that is still to be made would land in a block that somebody else has by now.
-        pass.copies.retain(|(whose, ..)| *whose != id);
+        pass.preempted.push(sequence.id());
         self.num_preemptions += 1;
         self.waiting.push(sequence);
     }
