@@ -4,7 +4,9 @@
 //! imports `timeline`, `request` and `clock` alone. Invariant: percentiles are of wholes and means are of parts, so the
 //! parts of a report sum to its TTFT by `==`; a figure without a sample is absent, never 0 and never not-a-number.
 
+mod blame;
 mod buckets;
+mod chrome;
 mod context;
 mod distribution;
 #[cfg(test)]
@@ -14,7 +16,9 @@ mod latency;
 mod sums;
 mod window;
 
+pub use blame::{Blame, BlameCause, SharedChunk, SlowestGap, blame, slowest_gap, slowest_gap_of};
 pub use buckets::{BatchBucket, GapFigures, GapsByBatch, PositionBucket};
+pub use chrome::{ChromeTrace, chrome_trace};
 pub use context::ReportContext;
 pub use distribution::{Distribution, PERCENTILES, nearest_rank};
 pub use gauges::{Gauge, GaugeReadings, Gauges};

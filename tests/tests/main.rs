@@ -8,6 +8,7 @@ mod engine;
 mod golden;
 mod kernels;
 mod model_files;
+mod report;
 mod shaders;
 mod simulation;
 mod text;

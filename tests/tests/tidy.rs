@@ -176,6 +176,17 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "a report is folded over timelines alone",
+        broken: |file| {
+            if !file.within("engine/src/report/") && file.path != "engine/src/report.rs" {
+                return None;
+            }
+            let above = ["artifact", "engine", "gpu", "model", "runner", "sampling", "sched", "text"];
+            first_named(file, &["wgpu", "async", "await", "Clock"])
+                .or_else(|| first_reached(file, "crate", &above))
+        },
+    },
+    Rule {
         name: "the gpu has no idea of requests",
         broken: |file| {
             let modules = ["sched", "request", "engine", "text", "timeline", "runner"];
@@ -385,6 +396,12 @@ fn every_rule_can_fail() {
     check("the scheduler is pure", sched, "use super::super::text;", Some("uses super::super"));
     check("the scheduler is pure", sched, "// never async\nuse crate::{request::{A, B}};", None);
     check("the scheduler is pure", "engine/src/engine.rs", "async fn f() {}", None);
+    let report = "a report is folded over timelines alone";
+    check(report, "engine/src/report/x.rs", "use crate::{clock, sched::Batch};", Some("uses crate::sched"));
+    check(report, "engine/src/report.rs", "use crate::engine::Engine;", Some("uses crate::engine"));
+    check(report, "engine/src/report/x.rs", "fn f(c: &impl Clock) {}", Some("names Clock"));
+    check(report, "engine/src/report/x.rs", "use crate::{clock::Nanos, request, timeline};", None);
+    check(report, "engine/src/timeline/x.rs", "use crate::clock::Clock;", None);
     let gpu = "engine/src/gpu/x.rs";
     check(
         "the gpu has no idea of requests",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::clock::Nanos;
 use crate::request::{FinishReason, HostStamps, RequestId};
 use crate::timeline::{
-    Edge, EngineLabels, Place, RequestLabels, RequestTimeline, StepRecord, StepRing, WaitCauses,
+    Edge, EngineLabels, PassTimes, Place, RequestLabels, RequestTimeline, StepRecord, StepRing, WaitCauses,
 };
 
 /// Received at `received`, one nanosecond more for each boundary, created 6 later; then the edges. Waits are billed to
@@ -35,6 +35,11 @@ pub(super) fn live(id: u64, received: Nanos, edges: &[(Edge, Nanos)]) -> Request
     timeline
 }
 
+/// A step gave it so many tokens; the GPU's clock says nothing of it.
+pub(super) fn computed(tokens: u32) -> Edge {
+    Edge::Computed { tokens, gpu: PassTimes::default() }
+}
+
 pub(super) fn finished(reason: FinishReason) -> Edge {
     Edge::Finished { reason, detail: None }
 }
@@ -49,7 +54,7 @@ pub(super) fn answered(id: u64, received: Nanos, tokens: &[(u64, Nanos)], stream
         (Edge::Chunk { tokens: 3 }, created + 4),
     ];
     for (idx, (step, at)) in tokens.iter().enumerate() {
-        edges.push((Edge::Computed { tokens: if idx == 0 { 3 } else { 1 } }, *at));
+        edges.push((computed(if idx == 0 { 3 } else { 1 }), *at));
         edges.push((Edge::Token { step: *step }, *at));
     }
     let last = tokens.last().map_or(created + 4, |(_, at)| *at);

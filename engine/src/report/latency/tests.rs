@@ -1,6 +1,6 @@
 //! What a report says of windows that were made by hand.
 
-use super::super::fixtures::{answered, finished, live, ring, seal, step};
+use super::super::fixtures::{answered, computed, finished, live, ring, seal, step};
 use super::super::{GapFigures, Gauge, MAX_WINDOW, ReportContext, ReportWindow, TimelineRefused};
 use super::*;
 use crate::timeline::Edge;
@@ -30,18 +30,18 @@ fn evicted_twice(id: u64, received: Nanos) -> RequestTimeline {
             (Edge::Queued, at(10)),
             (admitted.clone(), at(12)),
             (chunk(2), at(12)),
-            (Edge::Computed { tokens: 2 }, at(19)),
+            (computed(2), at(19)),
             (Edge::Preempted, at(25)),
             (admitted.clone(), at(40)),
             (chunk(0), at(40)),
             (chunk(3), at(43)),
-            (Edge::Computed { tokens: 3 }, at(70)),
+            (computed(3), at(70)),
             (Edge::Token { step: 3 }, at(70)),
             (chunk(0), at(75)),
             (Edge::Preempted, at(90)),
             (admitted, at(95)),
             (chunk(4), at(95)),
-            (Edge::Computed { tokens: 4 }, at(110)),
+            (computed(4), at(110)),
             (Edge::Token { step: 6 }, at(110)),
             (finished(FinishReason::Stop), at(110)),
         ],
