@@ -61,10 +61,10 @@ impl Clients<'_> {
             // One token is enough: what is cached is the prompt.
             let prime = |one: &Ready| Ready { arrival_ns: 0, output_tokens: 1, prompt: one.prompt.clone() };
             let primes = ready.iter().map(prime).collect();
-            Play::new(self, Pace::Closed { clients: 1 }, primes, None, &|| ()).to_the_end()?;
+            Play::new(self, Pace::Closed { clients: 1 }, primes, None, &|| ()).finish()?;
         }
         let ended = self.ended;
-        Play::new(self, case.pace, ready, case.background, ended).to_the_end()
+        Play::new(self, case.pace, ready, case.background, ended).finish()
     }
 
     /// Sends requests like the first ones of `case`, which count nowhere: the first steps of an engine are not like others.
@@ -81,7 +81,7 @@ impl Clients<'_> {
         };
         let warm: Vec<Ready> =
             case.requests.iter().take(REQUESTS).map(like).map(|p| self.ready(&p)).collect();
-        Play::new(self, Pace::Open, warm, None, &|| ()).to_the_end().map(drop)
+        Play::new(self, Pace::Open, warm, None, &|| ()).finish().map(drop)
     }
 
     fn ready(&mut self, planned: &Planned) -> Ready {
@@ -146,7 +146,7 @@ impl<'p, 'e> Play<'p, 'e> {
         }
     }
 
-    fn to_the_end(mut self) -> Result<Run, Failure> {
+    fn finish(mut self) -> Result<Run, Failure> {
         let played = self.play();
         // The load goes when those that it was there for have gone; after Ctrl-C all go.
         self.background = None;

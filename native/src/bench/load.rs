@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use firstlight_engine::clock::Nanos;
+use firstlight_engine::report::MAX_WINDOW;
 use firstlight_engine::sched::SchedulerConfig;
 use serde::Serialize;
 
@@ -174,6 +175,12 @@ impl Load {
                 )));
             }
         }
+        let count = self.requests().count() as u64 * u64::from(repeats);
+        if count > MAX_WINDOW as u64 {
+            return Err(Failure::usage(format!(
+                "this load has {count} requests over all repeats and a report holds at most {MAX_WINDOW}; lower --requests or --repeats"
+            )));
+        }
         let last = self.requests().map(|request| request.arrival_ns).max().unwrap_or(0);
         if last > MAX_SPAN {
             let faster = if self.name == "trace" { "--trace-speed" } else { "--rate" };
@@ -332,7 +339,10 @@ fn replay(args: &BenchArgs, path: &Path, rows: &[TraceRow]) -> Result<Load, Fail
     let span = requests.last().map_or(0, |last| last.arrival_ns) as f64 / 1e9;
     // The first arrival is where the clock starts: the others come within the span.
     let rate = if span > 0.0 { (requests.len() - 1) as f64 / span } else { 0.0 };
-    let mut words = format!("trace {file} from request {}", skip + 1);
+    let mut words = file;
+    if skip > 0 {
+        words.push_str(&format!(" from request {}", skip + 1));
+    }
     if rate > 0.0 {
         words.push_str(&format!(" at {rate:.2} requests/s"));
     }
@@ -404,6 +414,10 @@ mod tests {
         check("--rate 1e300", Ok(("rate", None, 32)));
         check("--concurrency 1 --requests 1000000", Err("prompt tokens over all repeats"));
         check("--requests 100 --output-tokens 1000000 --prompt-tokens 1", Err("output tokens over all"));
+        check(
+            "--concurrency 1 --requests 40000 --prompt-tokens 1 --output-tokens 1",
+            Err("120000 requests over all"),
+        );
         check("--trace /nowhere/t.csv", Err("/nowhere/t.csv cannot be read"));
     }
 

@@ -46,6 +46,8 @@ pub struct RunFigures {
 pub struct CaseOutcome {
     /// The case's name.
     pub name: &'static str,
+    /// Whether others were there that are not measured.
+    pub has_background: bool,
     /// One a repeat.
     pub runs: Vec<RunFigures>,
     /// All repeats in one report, for percentiles.
@@ -92,7 +94,8 @@ impl CaseOutcome {
         let durations = || steps.iter().map(|step| (step.done_at - step.schedule_at) as f64);
         let mean_step_ns =
             (durations().len() > 0).then(|| durations().sum::<f64>() / durations().len() as f64);
-        Self { name: case.name, runs: figures, pooled, median_idx, mean_step_ns }
+        let has_background = case.background.is_some();
+        Self { name: case.name, has_background, runs: figures, pooled, median_idx, mean_step_ns }
     }
 
     /// A figure of each run, over the runs that have it.
@@ -120,7 +123,10 @@ fn run_figures(case: &Case, run: &Run, context: &ReportContext) -> RunFigures {
             context.request_rate = window.request_rate().filter(|_| is_spread);
             context.concurrency = window.mean_concurrency();
         }
-        Pace::Closed { clients } => context.concurrency = Some(f64::from(clients)),
+        Pace::Closed { clients } => {
+            let others = case.background.map_or(0, |others| others.clients);
+            context.concurrency = Some(f64::from(clients) + f64::from(others));
+        }
     }
     let steps: StepRing = run.steps.iter().cloned().collect();
     let report = LatencyReport::fold(&window, &steps, None, context);

@@ -8,7 +8,7 @@ use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::GapFigures;
 use firstlight_engine::sched::SchedulerConfig;
 
-use super::amounts::milliseconds;
+use super::amounts::{grouped, milliseconds};
 use super::load::{Load, Planned};
 use super::outcome::{CaseOutcome, Run};
 use super::plot::{self, Bar, Lane, MAX_BARS, MAX_LANES, Stacked};
@@ -45,7 +45,7 @@ pub fn lines(
     for (outcome, runs) in outcomes.iter().zip(runs) {
         for block in [
             table::means(outcome, style),
-            table::percentiles(&outcome.pooled, style),
+            table::percentiles(outcome, style),
             table::real_requests(&outcome.pooled, style),
             table::facts(outcome, style),
             lanes(outcome, runs, style),
@@ -194,7 +194,11 @@ fn against_position(outcome: &CaseOutcome, style: Style) -> Vec<String> {
 }
 
 fn bar(label: String, gaps: &GapFigures) -> Bar {
-    Bar { label, length: gaps.p50, value: format!("{} of {}", milliseconds(gaps.p50 as f64), gaps.n) }
+    Bar {
+        label,
+        length: gaps.p50,
+        value: format!("{}, n {}", milliseconds(gaps.p50 as f64), grouped(gaps.n as u64)),
+    }
 }
 
 /// One bar alone compares nothing. Of too many, some that lie evenly among them.

@@ -49,9 +49,14 @@ pub fn means(outcome: &CaseOutcome, style: Style) -> Vec<String> {
         whole("mean TTFT at the client", of(|run| run.report.ttft_parts.mean()), milliseconds),
         whole("mean decode", of(|run| run.report.decode_parts.mean()), milliseconds),
         whole("wall clock", of(|run| Some(run.wall_ns as f64)), seconds),
-        whole("answered", of(|run| Some(run.requests_per_s)), |rate| format!("{rate:.2} requests/s")),
-        whole("generated", of(|run| Some(run.output_tokens_per_s)), |rate| format!("{rate:.1} tokens/s")),
     ]);
+    if !outcome.has_background {
+        // Of an engine that served others too these would be a part that looks like the whole.
+        lines.extend([
+            whole("answered", of(|run| Some(run.requests_per_s)), |rate| format!("{rate:.2} requests/s")),
+            whole("generated", of(|run| Some(run.output_tokens_per_s)), |rate| format!("{rate:.1} tokens/s")),
+        ]);
+    }
     lines
 }
 
@@ -99,8 +104,13 @@ fn between(spread: Spread, unit: fn(f64) -> String) -> String {
 }
 
 /// Percentiles of wholes.
-pub fn percentiles(report: &LatencyReport, style: Style) -> Vec<String> {
-    let wholes = &report.wholes;
+pub fn percentiles(outcome: &CaseOutcome, style: Style) -> Vec<String> {
+    let wholes = &outcome.pooled.wholes;
+    let runs = if outcome.runs.len() == 1 {
+        "in ms".into()
+    } else {
+        format!("all {} runs, in ms", outcome.runs.len())
+    };
     let rows = [
         ("TTFT", wholes.engine_ttft),
         ("TTFT at the client", wholes.ttft),
@@ -112,7 +122,7 @@ pub fn percentiles(report: &LatencyReport, style: Style) -> Vec<String> {
     ];
     let heading = format!(
         "{:<LABEL$}{:>8}{:>13}{:>13}{:>13}{:>13}{:>13}",
-        "in ms", "n", "p50", "p90", "p95", "p99", "max"
+        runs, "n", "p50", "p90", "p95", "p99", "max"
     );
     let mut lines = vec![style.heading(&heading)];
     let mut is_short = false;
@@ -169,6 +179,7 @@ pub fn facts(outcome: &CaseOutcome, style: Style) -> Vec<String> {
     lines.push(fact("prefix cache", prefix_cache(report)));
     lines.push(fact("ended by", finish_reasons(&report.finish_reasons)));
     lines.push(fact("load", conditions(outcome)));
+    lines.extend(punctuality(outcome).map(|words| fact("latest arrival", words)));
     lines
 }
 
@@ -229,15 +240,19 @@ fn finish_reasons(counts: &FinishCounts) -> String {
     if told.is_empty() { NONE.into() } else { told.join(", ") }
 }
 
-/// Rate and concurrency, and how punctual the arrivals were.
+/// Rate and concurrency.
 fn conditions(outcome: &CaseOutcome) -> String {
     let context = &outcome.pooled.context;
     let rate = context.request_rate.map(|rate| format!("{rate:.2} requests/s offered"));
     let concurrency = context.concurrency.map(|count| format!("{count:.2} under way at once"));
-    let latest = outcome.runs.iter().map(|run| run.latest_ns).max().unwrap_or(0);
-    let late = (latest > 0).then(|| format!("arrivals at most {} late", milliseconds(latest as f64)));
-    let told: Vec<String> = [rate, concurrency, late].into_iter().flatten().collect();
+    let told: Vec<String> = [rate, concurrency].into_iter().flatten().collect();
     if told.is_empty() { NONE.into() } else { told.join(", ") }
+}
+
+/// How punctual the arrivals were, where they had an instant to keep.
+fn punctuality(outcome: &CaseOutcome) -> Option<String> {
+    let latest = outcome.runs.iter().map(|run| run.latest_ns).max().filter(|latest| *latest > 0)?;
+    Some(format!("{} after its instant", milliseconds(latest as f64)))
 }
 
 /// The requests that hold the ranks, each with its own parts.

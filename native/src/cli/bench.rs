@@ -28,7 +28,7 @@ pub enum Scenario {
 /// `firstlight bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// A load that is one word
+    /// A load that is one word; where no load is named, alone
     #[arg(long, env = "FIRSTLIGHT_SCENARIO", value_name = "NAME", conflicts_with_all = ["rate", "concurrency", "trace"])]
     pub scenario: Option<Scenario>,
     /// Open loop: requests arrive at random (Poisson), so many a second on average, whatever becomes of those before

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use firstlight_engine::engine::{Engine, EngineConfig};
+use firstlight_engine::report::ReportContext;
 use firstlight_engine::request::SampledToken;
 use firstlight_engine::runner::{ModelRunner, RunnerError, RunnerOutput};
 use firstlight_engine::sched::{Batch, PRIORITY_STEP_NS, SampleRow, SchedulerConfig};
@@ -13,6 +14,11 @@ use firstlight_engine::text::Preparer;
 use firstlight_engine::timeline::RequestTimeline;
 
 use super::*;
+use crate::bench::load::Load;
+use crate::bench::outcome::CaseOutcome;
+use crate::bench::page::{self, Conditions};
+use crate::bench::plot;
+use crate::bench::style::Style;
 use crate::driver::{EngineThread, Parts};
 use crate::failure::Exit;
 
@@ -214,4 +220,41 @@ fn an_interrupt_ends_everything() {
     assert_eq!(failure.exit, Exit::Interrupted);
     let counters = handle.counters();
     assert_eq!((counters.running, counters.waiting, counters.blocks_free), (0, 0, 64));
+}
+
+#[test]
+fn a_page_says_everything_within_its_width() {
+    let background = Some(Background { clients: 2, prompt_tokens: 9, output_tokens: 9 });
+    let loaded = Case { name: "under load", background, ..case(Pace::Closed { clients: 1 }, &[0; 3]) };
+    let cases = vec![case(Pace::Open, &[0, 0, 0, 1_000_000]), loaded];
+    let runs: Vec<Vec<Run>> = cases.iter().map(|case| vec![run(case, 0), run(case, 0)]).collect();
+    let context = ReportContext { prefix_cache: true, ..ReportContext::default() };
+    let outcomes: Vec<CaseOutcome> =
+        cases.iter().zip(&runs).map(|(case, runs)| CaseOutcome::of(case, runs, &context)).collect();
+    let load = Load { name: "test", words: "a few requests".into(), slots: None, cases };
+    let thread = engine(64, Arc::new(true.into()));
+    let conditions = Conditions {
+        model: "a model".into(),
+        adapter: "an adapter",
+        limits: thread.handle().limits(),
+        shared_tokens: 0,
+        repeats: 2,
+        seed: 1,
+    };
+    let colourless = Style { blocks: true, colours: false };
+    let drawn = page::lines(&load, &conditions, &runs, &outcomes, colourless);
+    let wide: Vec<&String> = drawn.iter().filter(|line| line.chars().count() > plot::WIDTH).collect();
+    assert_eq!(wide, Vec::<&String>::new());
+    let plain = page::lines(&load, &conditions, &runs, &outcomes, Style::PLAIN);
+    assert!(plain.iter().all(|line| line.is_ascii()), "{plain:#?}");
+    let header = &plain[0];
+    for part in
+        ["a model", "an adapter", "prefix cache on", "2 slots", "16 batch tokens", "a few requests", "seed 1"]
+    {
+        assert!(header.contains(part), "{header} says {part:?}");
+    }
+    let text = plain.join("\n");
+    for part in ["mean TTFT", "to the nanosecond", "p99", "KV cache use", "length 8", "under load"] {
+        assert!(text.contains(part), "the page says {part:?}: {text}");
+    }
 }
