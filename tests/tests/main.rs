@@ -13,3 +13,4 @@ mod shaders;
 mod simulation;
 mod text;
 mod tidy;
+mod trace;

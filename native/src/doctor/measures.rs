@@ -62,7 +62,11 @@ impl Timed<'_> {
     }
 }
 
-fn bandwidth(device: &Device, kernels: &mut KernelCache, home: Home) -> Result<Measure, Failure> {
+/// Memory bandwidth in GB/s, where weights live at `home`.
+///
+/// # Errors
+/// As [`all`].
+pub fn bandwidth(device: &Device, kernels: &mut KernelCache, home: Home) -> Result<Measure, Failure> {
     let vec4s = if device.facts().is_cpu { CPU_VEC4S } else { GPU_VEC4S };
     let bytes = stream::bytes(vec4s);
     let words = vec![1u8; bytes as usize];
@@ -74,7 +78,11 @@ fn bandwidth(device: &Device, kernels: &mut KernelCache, home: Home) -> Result<M
     Ok(Measure::new(what, "GB/s", seconds.into_iter().map(|s| bytes as f64 / s / 1e9).collect()))
 }
 
-fn arithmetic(device: &Device, kernels: &mut KernelCache) -> Result<Measure, Failure> {
+/// f32 arithmetic in GFLOP/s.
+///
+/// # Errors
+/// As [`all`].
+pub fn arithmetic(device: &Device, kernels: &mut KernelCache) -> Result<Measure, Failure> {
     let params = peak::Params { factor: 0.999, addend: 0.002 };
     let bytes: Vec<u8> = [params.factor, params.addend].into_iter().flat_map(f32::to_le_bytes).collect();
     let out = vec![0u8; PEAK_THREADS as usize * 4];
