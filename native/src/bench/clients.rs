@@ -53,7 +53,7 @@ impl Clients<'_> {
     /// Runs a case once.
     ///
     /// # Errors
-    /// Ctrl-C; whatever becomes of single requests stands on their timelines.
+    /// Ctrl-C, or an engine that has stopped; whatever becomes of single requests stands on their timelines.
     pub fn run(&mut self, case: &Case) -> Result<Run, Failure> {
         self.group += 1;
         let ready: Vec<Ready> = case.requests.iter().map(|planned| self.ready(planned)).collect();
@@ -70,7 +70,7 @@ impl Clients<'_> {
     /// Sends requests like the first ones of `case`, which count nowhere: the first steps of an engine are not like others.
     ///
     /// # Errors
-    /// Ctrl-C.
+    /// As [`Self::run`].
     pub fn warm_up(&mut self, case: &Case) -> Result<(), Failure> {
         const REQUESTS: usize = 2;
         const TOKENS: u32 = 8;
@@ -165,7 +165,7 @@ impl<'p, 'e> Play<'p, 'e> {
         // Whoever is measured under a load comes when the load is there.
         while self.background.is_some_and(|others| self.num_begun < others.clients) {
             self.listen(TICK);
-            self.check_interrupt()?;
+            self.check()?;
         }
         self.start = self.clock.now();
         loop {
@@ -174,11 +174,15 @@ impl<'p, 'e> Play<'p, 'e> {
                 return Ok(());
             }
             self.listen(self.time_to_next());
-            self.check_interrupt()?;
+            self.check()?;
         }
     }
 
-    fn check_interrupt(&self) -> Result<(), Failure> {
+    /// Whether it makes sense to go on.
+    fn check(&self) -> Result<(), Failure> {
+        if let Some(reason) = self.clients.engine.closed() {
+            return Err(Failure::failed(reason.to_string()));
+        }
         match (self.clients.interrupted)() {
             true => Err(Failure::interrupted(
                 "the bench was stopped by Ctrl-C, and what it had measured is not shown; run it again with fewer --requests or --repeats",
@@ -231,7 +235,7 @@ impl<'p, 'e> Play<'p, 'e> {
         }
     }
 
-    /// Sends them together: all are made before the first is sent, so that the engine does not wake up between two.
+    /// Sends them together, so that the engine does not wake up between two.
     fn send(&mut self, due: Vec<Ready>, is_measured: bool) {
         let engine = self.clients.engine;
         let mut submissions = Vec::with_capacity(due.len());
@@ -244,14 +248,14 @@ impl<'p, 'e> Play<'p, 'e> {
             }
             submissions.push(submission);
         }
-        for mut submission in submissions {
+        for submission in &mut submissions {
             self.flights.insert(submission.request.id, Flight { answer: Answer::default(), is_measured });
             self.num_measured += usize::from(is_measured);
             submission.request.stamps.created = self.clock.now();
-            if let Err(refused) = engine.submit(submission) {
-                // Its end comes the same way as any other.
-                refused.answer(engine);
-            }
+        }
+        for refused in engine.submit_together(submissions) {
+            // Its end comes the same way as any other.
+            refused.answer(engine);
         }
     }
 

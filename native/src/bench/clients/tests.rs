@@ -22,15 +22,19 @@ use crate::bench::style::Style;
 use crate::driver::{EngineThread, Parts};
 use crate::failure::Exit;
 
-/// Answers every row with its position, once its gate is open.
+/// Answers every row with its position, once its gate is open; or fails at its first step, for good.
 struct CountingRunner {
     gate: Arc<AtomicBool>,
+    fails: bool,
 }
 
 impl ModelRunner for CountingRunner {
     async fn execute(&mut self, batch: &Batch) -> Result<RunnerOutput, RunnerError> {
         let open = || if self.gate.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending };
         std::future::poll_fn(|_| open()).await;
+        if self.fails {
+            return Err(RunnerError::DeviceLost("pulled out".into()));
+        }
         let token = |row: &SampleRow| SampledToken { token: row.position % 100, logprobs: None };
         let tokens = batch.sample_rows.iter().map(token).collect();
         Ok(RunnerOutput { tokens, gpu_ns: None, stages: None })
@@ -38,6 +42,10 @@ impl ModelRunner for CountingRunner {
 }
 
 fn engine(max_waiting: u32, gate: Arc<AtomicBool>) -> EngineThread {
+    engine_of(max_waiting, CountingRunner { gate, fails: false })
+}
+
+fn engine_of(max_waiting: u32, runner: CountingRunner) -> EngineThread {
     let scheduler = SchedulerConfig {
         max_num_seqs: 2,
         max_batch_tokens: 16,
@@ -58,9 +66,9 @@ fn engine(max_waiting: u32, gate: Arc<AtomicBool>) -> EngineThread {
             engine_config: String::new(),
         };
         Ok(Parts {
-            engine: Engine::new(CountingRunner { gate }, InstantClock::start(), config, None),
+            engine: Engine::new(runner, InstantClock::start(), config, None),
             drive: Box::new(std::thread::yield_now),
-            rebuild: Box::new(|| Err(Failure::failed("nothing breaks here"))),
+            rebuild: Box::new(|| Err(Failure::failed("there is no second device"))),
             preparer: Arc::new(Preparer::new(None, 100, 64)?),
             adapter: "none".into(),
         })
@@ -138,7 +146,9 @@ fn an_open_loop_sends_each_request_at_its_instant() {
     for (at, planned) in received.iter().zip(&arrivals) {
         assert!(at - received[0] + run.latest_ns >= *planned, "{at} {planned}");
     }
-    check(&case(Pace::Open, &[0; 8]), (FinishReason::Length, 8, 0));
+    let burst = check(&case(Pace::Open, &[0; 8]), (FinishReason::Length, 8, 0));
+    let queued = burst.timelines[0].stamps().queued;
+    assert!(burst.timelines.iter().all(|t| t.stamps().queued == queued), "one pass sees the whole burst");
     check(&case(Pace::Open, &[]), (FinishReason::Length, 0, 0));
 }
 
@@ -220,6 +230,23 @@ fn an_interrupt_ends_everything() {
     assert_eq!(failure.exit, Exit::Interrupted);
     let counters = handle.counters();
     assert_eq!((counters.running, counters.waiting, counters.blocks_free), (0, 0, 64));
+}
+
+#[test]
+fn an_engine_that_stops_ends_the_bench() {
+    let thread = engine_of(64, CountingRunner { gate: Arc::new(true.into()), fails: true });
+    let handle = thread.handle();
+    let mut clients = Clients {
+        engine: &handle,
+        maker: PromptMaker::new(100, |_| false, 1),
+        shared_tokens: 0,
+        group: 0,
+        interrupted: &|| false,
+        ended: &|| (),
+    };
+    let failure = clients.run(&case(Pace::Open, &[0, 0, 3_600_000_000_000])).expect_err("it has stopped");
+    assert_eq!(failure.exit, Exit::Failed);
+    assert!(failure.sentence.contains("there is no second device"), "{failure}");
 }
 
 #[test]
