@@ -146,6 +146,7 @@ fn show(
                 Failure::failed(format!("the result is no JSON: {error}; report this defect"))
             })?;
             std::fs::write(path, text + "\n").map_err(|error| unwritable(path, &error))?;
+            note(&format!("every timeline and step is in {}", path.display()));
         }
         JsonTarget::Nowhere => {}
     }

@@ -109,7 +109,7 @@ pub fn percentiles(outcome: &CaseOutcome, style: Style) -> Vec<String> {
     let runs = if outcome.runs.len() == 1 {
         "in ms".into()
     } else {
-        format!("all {} runs, in ms", outcome.runs.len())
+        format!("over {} runs, in ms", outcome.runs.len())
     };
     let rows = [
         ("TTFT", wholes.engine_ttft),
