@@ -69,7 +69,7 @@ fn check_run(run: &Value, requests: usize, output_tokens: u64) {
     let steps: Vec<u64> = list(run, "/steps").iter().map(|step| number(step, "/id")).collect();
     assert!(steps.is_sorted());
     let mut made_in = timelines.iter().flat_map(|timeline| list(timeline, "/token_step"));
-    assert!(made_in.all(|step| steps.binary_search(&step.as_u64().unwrap()).is_ok()));
+    assert!(made_in.all(|step| step.as_u64().is_some_and(|id| steps.binary_search(&id).is_ok())));
 }
 
 fn part(run: &Value, name: &str) -> u64 {
