@@ -41,7 +41,7 @@ pub fn lines(
 ) -> Vec<String> {
     let header = header(load, conditions);
     // A line is one line where a program may read it, and wrapped where a person does.
-    let mut lines = if style == Style::PLAIN { vec![header] } else { wrapped(&header) };
+    let mut lines = if style == Style::PLAIN { vec![header] } else { plot::wrapped(&header, "") };
     for (outcome, runs) in outcomes.iter().zip(runs) {
         for block in [
             table::means(outcome, style),
@@ -87,21 +87,6 @@ fn header(load: &Load, conditions: &Conditions) -> String {
         conditions.repeats,
         conditions.seed
     )
-}
-
-/// Lines of at most [`plot::WIDTH`] cells, broken between words.
-fn wrapped(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= plot::WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// `64`, or `1 to 500 (mean 70)`.

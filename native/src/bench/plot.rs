@@ -178,6 +178,21 @@ fn cells_of(length: Nanos, longest: Nanos, width: usize) -> usize {
     ((doubled / (2 * u128::from(longest))) as usize).min(width)
 }
 
+/// Lines of at most [`WIDTH`] cells, broken between words, each after `indent`.
+pub fn wrapped(text: &str, indent: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("{indent}{word}")),
+        }
+    }
+    lines
+}
+
 /// `text` on exactly `width` cells.
 fn fitted(text: &str, width: usize) -> String {
     format!("{:<width$}", cut(text, width))
@@ -251,6 +266,26 @@ mod tests {
         check_bars(&[u64::MAX, 1], &[48, 0]);
         check_bars(&[0, 0], &[0, 0]);
         check_bars(&[], &[]);
+    }
+
+    fn check_wrapped(words: usize, expected: usize) {
+        let text = vec!["ninechars"; words].join(" ");
+        let lines = wrapped(&text, "  ");
+        assert_eq!(lines.len(), expected, "{words}");
+        assert!(
+            lines.iter().all(|line| line.starts_with("  ") && line.chars().count() <= WIDTH),
+            "{lines:?}"
+        );
+        assert_eq!(lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "), text);
+    }
+
+    #[test]
+    fn a_long_line_is_broken_between_words() {
+        // Two cells of indent, nine words of nine and the eight spaces between them are 91; a tenth would make 101.
+        check_wrapped(1, 1);
+        check_wrapped(9, 1);
+        check_wrapped(10, 2);
+        check_wrapped(50, 6);
     }
 
     fn check_lanes(all: &[&[(Stretch, Nanos, Nanos)]], expected: &[&str]) {

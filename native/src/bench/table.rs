@@ -9,6 +9,7 @@ use firstlight_engine::timeline::{EngineParts, WaitCauses};
 
 use super::amounts::{grouped, mean_parts, milliseconds, milliseconds_of, seconds, shares};
 use super::outcome::{CaseOutcome, RunFigures, Spread};
+use super::plot::wrapped;
 use super::style::Style;
 
 /// What stands where there is no figure.
@@ -91,7 +92,7 @@ fn parts_rows(
         };
         let words = parts.map(|(name, sum)| format!("{name} {}", grouped(sum))).join(" + ");
         lines.push(format!("  to the nanosecond, {} first tokens{which}:", sums.n));
-        lines.push(format!("  {} = {words}", grouped(sums.engine_ttft)));
+        lines.extend(wrapped(&format!("{} = {words}", grouped(sums.engine_ttft)), "  "));
     }
     lines
 }
