@@ -167,6 +167,10 @@ pub struct Request {
     pub priority: i32,
     /// The instant at which it ends [`FinishReason::Deadline`], wherever it is then.
     pub deadline: Option<Nanos>,
+    /// The request of which this is another choice: one that came before it, with the same prompt and the same priority.
+    /// This one waits until that one's prompt is computed (billed `order`) and starts from its blocks, whether the prefix
+    /// cache is on or off. Where that one has a token already, or has ended before, this is a request like any other.
+    pub fork_of: Option<RequestId>,
     /// What the host stamped on the way here.
     pub stamps: HostStamps,
 }
@@ -177,7 +181,7 @@ impl Request {
 
     /// A request of the usual priority and without a deadline.
     pub fn new(id: RequestId, prompt: Vec<u32>, params: SamplingParams, stamps: HostStamps) -> Self {
-        Self { id, prompt, params, priority: 0, deadline: None, stamps }
+        Self { id, prompt, params, priority: 0, deadline: None, fork_of: None, stamps }
     }
 }
 
