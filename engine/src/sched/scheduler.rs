@@ -162,7 +162,8 @@ impl Scheduler {
             return Err(RejectReason::PromptTooLong { prompt_len, max_model_len: config.max_model_len });
         }
         let vocab_size = config.vocab_size;
-        if let Some(&id) = request.prompt.iter().find(|&&id| id >= vocab_size) {
+        let biased = request.params.logit_bias.iter().map(|(id, _)| id);
+        if let Some(&id) = request.prompt.iter().chain(biased).find(|&&id| id >= vocab_size) {
             return Err(RejectReason::UnknownToken { id, vocab_size });
         }
         let needed_blocks = config.blocks_for(prompt_len + 1);
