@@ -170,6 +170,7 @@ impl SamplingArgs {
             repetition_penalty: self.repetition_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
+            logit_bias: Vec::new(),
             seed: self.seed.unwrap_or(drawn_seed),
             stop: self.stop.clone(),
             logprobs: self.logprobs,
