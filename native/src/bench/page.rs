@@ -127,7 +127,7 @@ fn mean_ttft(outcomes: &[CaseOutcome], style: Style) -> Vec<String> {
     if bars.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![format!("{}   {}", style.heading("mean TTFT"), plot::legend(&shown, style))];
+    let mut lines = vec![format!("{}   {}", style.heading("mean engine TTFT"), plot::legend(&shown, style))];
     lines.extend(plot::stacked(&bars, style));
     lines
 }
@@ -156,8 +156,11 @@ fn lanes(outcome: &CaseOutcome, runs: &[Run], style: Style) -> Vec<String> {
     } else {
         "requests".into()
     };
-    let mut lines =
-        vec![format!("{}   {}   TTFT on the right", style.heading(&which), plot::legend(&shown, style))];
+    let mut lines = vec![format!(
+        "{}   {}   engine TTFT on the right",
+        style.heading(&which),
+        plot::legend(&shown, style)
+    )];
     lines.extend(plot::lanes(&all, style));
     lines
 }

@@ -4,7 +4,7 @@
 //! the number of values it is of.
 
 use firstlight_engine::clock::Nanos;
-use firstlight_engine::report::{Distribution, FinishCounts, Gauge, LatencyReport, PERCENTILES};
+use firstlight_engine::report::{Distribution, FinishCounts, Gauge, LatencyReport, PERCENTILES, SlowestGap};
 use firstlight_engine::timeline::{EngineParts, WaitCauses};
 
 use super::amounts::{grouped, mean_parts, milliseconds, milliseconds_of, seconds, shares};
@@ -44,10 +44,10 @@ pub fn means(outcome: &CaseOutcome, style: Style) -> Vec<String> {
         row(label, "", &value, &spread_of(spread, unit))
     };
     let of = |figure: fn(&RunFigures) -> Option<f64>| outcome.spread(figure);
-    lines.push(whole("mean TTFT", of(|run| run.report.engine_ttft_parts.mean()), milliseconds));
+    lines.push(whole("mean engine TTFT", of(|run| run.report.engine_ttft_parts.mean()), milliseconds));
     lines.extend(parts_rows(outcome, &row, &spread_of));
     lines.extend([
-        whole("mean TTFT at the client", of(|run| run.report.ttft_parts.mean()), milliseconds),
+        whole("mean TTFT", of(|run| run.report.ttft_parts.mean()), milliseconds),
         whole("mean decode", of(|run| run.report.decode_parts.mean()), milliseconds),
         whole("wall clock", of(|run| Some(run.wall_ns as f64)), seconds),
     ]);
@@ -113,8 +113,8 @@ pub fn percentiles(outcome: &CaseOutcome, style: Style) -> Vec<String> {
         format!("over {} runs, in ms", outcome.runs.len())
     };
     let rows = [
-        ("TTFT", wholes.engine_ttft),
-        ("TTFT at the client", wholes.ttft),
+        ("engine TTFT", wholes.engine_ttft),
+        ("TTFT", wholes.ttft),
         ("queue time", wholes.queue),
         ("prefill time", wholes.prefill),
         ("inter-token latency", wholes.inter_token),
@@ -178,10 +178,20 @@ pub fn facts(outcome: &CaseOutcome, style: Style) -> Vec<String> {
     ));
     lines.push(fact("queue time by cause", causes(report)));
     lines.push(fact("prefix cache", prefix_cache(report)));
+    lines.extend(report.slowest_gap.as_ref().map(|gap| fact("slowest token gap", slowest_gap(gap))));
     lines.push(fact("ended by", finish_reasons(&report.finish_reasons)));
     lines.push(fact("load", conditions(outcome)));
     lines.extend(punctuality(outcome).map(|words| fact("latest arrival", words)));
     lines
+}
+
+/// Whose, and what is to blame for it.
+fn slowest_gap(slowest: &SlowestGap) -> String {
+    let whose = format!("{}, before token {}", slowest.engine_id, slowest.token_idx + 1);
+    match &slowest.blame {
+        Some(blame) => format!("{whose}: {blame}"),
+        None => format!("{whose}: {}, no more than twice the median", milliseconds(slowest.gap as f64)),
+    }
 }
 
 fn causes(report: &LatencyReport) -> String {
@@ -263,7 +273,7 @@ pub fn real_requests(report: &LatencyReport, style: Style) -> Vec<String> {
     }
     let heading = format!(
         "{:<LABEL$}{:>8}{:>13}{:>13}{:>13}{:>13}{:>13}",
-        "real requests, in ms", "", "TTFT", "inbox", "queue", "prefill", "waste"
+        "real requests, in ms", "", "engine TTFT", "inbox", "queue", "prefill", "waste"
     );
     let mut lines = vec![style.heading(&heading)];
     let mut ranked = report.at_engine_ttft.iter().peekable();

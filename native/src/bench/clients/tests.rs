@@ -281,7 +281,7 @@ fn a_page_says_everything_within_its_width() {
         assert!(header.contains(part), "{header} says {part:?}");
     }
     let text = plain.join("\n");
-    for part in ["mean TTFT", "to the nanosecond", "p99", "KV cache use", "length 8", "under load"] {
+    for part in ["mean engine TTFT", "to the nanosecond", "p99", "KV cache use", "length 8", "under load"] {
         assert!(text.contains(part), "the page says {part:?}: {text}");
     }
 }
