@@ -14,7 +14,7 @@ struct Match {
     /// The beginnings that they end, as far as others can find them.
     kept: Vec<PrefixId>,
     /// Holds all that is left of the sequence. Its last token has to be computed all the same, to sample after it, and
-    /// nobody writes into a block of others': it is copied, or taken where it is free.
+    /// nobody writes into a block that others may read: it is copied.
     tail: Option<BlockId>,
 }
 
@@ -140,20 +140,21 @@ impl Scheduler {
         let Match { mut blocks, kept, tail } = found;
         blocks.iter().for_each(|&block| self.pool.share(block));
         let mut cached = blocks.len() * self.config.block_size as usize;
-        if let Some(tail) = tail {
+        if let Some(own) = tail.and_then(|tail| self.copy(tail, pass)) {
             cached = sequence.tokens().len() - 1;
-            if self.pool.ref_count(tail) == 0 {
-                self.pool.claim(tail);
-                blocks.push(tail);
-            } else {
-                let Some(own) = self.pool.allocate() else {
-                    panic!("no free block for a copy, though counted")
-                };
-                pass.copies.push((tail, own));
-                blocks.push(own);
-            }
+            blocks.push(own);
         }
         sequence.start_from(blocks, kept);
         cached as u32
+    }
+
+    /// A copy of `block`, which stays as it is for others; `None` where no other block is free.
+    fn copy(&mut self, block: BlockId, pass: &mut Pass) -> Option<BlockId> {
+        // Nobody may take it before it is copied, this copy least of all.
+        self.pool.share(block);
+        let own = self.pool.allocate();
+        self.pool.release(block);
+        pass.copies.extend(own.map(|own| (block, own)));
+        own
     }
 }
