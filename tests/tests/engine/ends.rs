@@ -147,6 +147,29 @@ fn an_urgent_prompt_does_not_wait_for_the_end_of_a_long_one() {
 }
 
 #[test]
+fn whoever_is_let_in_and_evicted_by_one_pass_is_billed_as_the_first_again() {
+    let clock = ManualClock::new();
+    let tight = SchedulerConfig { max_num_seqs: 5, max_batch_tokens: 5, num_blocks: 6, ..ROOMY };
+    let mut bench = Bench::new(&clock, tight);
+    // One token of each in steps 0 to 3, which fill a block of each; then request 2 ends.
+    for (id, priority, len, max_tokens) in
+        [(0, 0, 1, 6), (1, 0, 1, 9), (2, 0, 1, 4), (3, 0, 1, 9), (4, 1, 8, 1)]
+    {
+        let usual = request(id, &prompt(100 * id as u32 + 1, len), greedy(max_tokens), clock.now());
+        bench.engine.submit(Request { priority, ..usual });
+    }
+    bench.step().expect("no failure was injected");
+    bench.submit(5, &[7], 2);
+    bench.finish();
+    // Request 5 outranks the prompt of request 4, so step 4 lets it into the free slot. Those before it take the two free
+    // blocks and that of request 4, and it waits for the end of request 0.
+    assert_eq!(bench.steps[4].preempted, [RequestId(4), RequestId(5)]);
+    let parts = bench.ended(5).engine_parts();
+    assert_eq!((parts.queue_wait.slots, parts.queue_wait.total()), (3, 3));
+    assert_eq!((parts.requeue.blocks, parts.requeue.order), (2, 0), "{:?}", parts.requeue);
+}
+
+#[test]
 fn a_priority_out_of_range_is_refused_with_its_value() {
     let clock = ManualClock::new();
     let mut bench = Bench::new(&clock, ROOMY);

@@ -66,6 +66,8 @@ impl Scheduler {
         }
         let mut sequence = self.waiting.pop_first()?;
         sequence.end_wait(&self.ledger, pass.now);
+        // This very pass may evict it: then it is told anew that it is the first.
+        self.first = self.first.filter(|&id| id != sequence.id());
         let cached = self.start_from(&mut sequence, found, pass);
         if sequence.timeline().attempts().is_empty() {
             let queries = sequence.prompt_len() as u64;
