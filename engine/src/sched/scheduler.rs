@@ -101,6 +101,8 @@ pub struct Scheduler {
     running: Vec<Sequence>,
     ids: HashSet<RequestId>,
     deadlines: BTreeSet<(Nanos, RequestId)>,
+    /// Copies that a pass asked for and no step is known to have made: a step may be dropped half-way.
+    unmade_copies: Vec<(BlockId, BlockId)>,
     ledger: WaitLedger,
     /// Who was told to be the first in the queue.
     first: Option<RequestId>,
@@ -132,6 +134,7 @@ impl Scheduler {
             running: Vec::new(),
             ids: HashSet::new(),
             deadlines: BTreeSet::new(),
+            unmade_copies: Vec::new(),
             ledger: WaitLedger::default(),
             first: None,
             next_step: 0,
@@ -257,6 +260,7 @@ impl Scheduler {
     pub fn fail_running(&mut self, now: Nanos) -> Vec<Box<RequestTimeline>> {
         self.ledger.set(Some(Obstacle::Paused), now);
         self.pool.forget_all();
+        self.unmade_copies.clear();
         let running = std::mem::take(&mut self.running);
         running.into_iter().map(|sequence| self.end(sequence, FinishReason::Failed, now)).collect()
     }
@@ -270,7 +274,8 @@ impl Scheduler {
             grants: Vec::with_capacity(self.running.len() + 1),
             preempted: Vec::new(),
             ended: self.expire(now),
-            copies: Vec::new(),
+            // Nothing was written since, so they can still be made, before those of this pass.
+            copies: std::mem::take(&mut self.unmade_copies),
         };
         while let Some(mut sequence) = self.inbox.pop_front() {
             sequence.enqueue(self.config.priority_step_ns, &self.ledger, now);
@@ -292,6 +297,7 @@ impl Scheduler {
             self.next_step += 1;
         }
         let Pass { preempted, ended, copies, .. } = pass;
+        self.unmade_copies.clone_from(&copies);
         SchedulerOutput { step, scheduled, preempted, ended, obstacle, copies }
     }
 
@@ -336,6 +342,7 @@ impl Scheduler {
         gpu: PassTimes,
         now: Nanos,
     ) -> Vec<Sampled> {
+        self.unmade_copies.clear();
         let mut sampled = Vec::with_capacity(tokens.len());
         let mut tokens = tokens.iter();
         for one in &output.scheduled {

@@ -118,7 +118,7 @@ fn time_without_a_step_is_the_hosts_beyond_the_usual_step() {
 #[test]
 fn a_device_that_was_rebuilt_is_blamed_for_the_time_until_the_next_pass() {
     let mut paused = step(4, 50 * MS, 55 * MS, 2);
-    paused.obstacle = Some(Obstacle::Paused);
+    paused.failed = true;
     let steps = with(before(), [paused, step(5, 12_055 * MS, 12_065 * MS, 2)]);
     let sentence = "12.0 s, because the device was being rebuilt for 12.0 s";
     check(&slow(5, 12_065), &steps, BlameCause::Paused { lasted: 12_005 * MS }, sentence);
