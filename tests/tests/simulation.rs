@@ -4,13 +4,13 @@
 mod coverage;
 mod rng;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
 use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
-use firstlight_engine::sched::{SchedulerConfig, Sequence, SequenceState};
+use firstlight_engine::sched::{SampleRow, SchedulerConfig, Sequence, SequenceState};
 use firstlight_engine::timeline::{
     GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, StepRecord, WaitCauses,
 };
@@ -134,6 +134,7 @@ impl<'c> Simulation<'c> {
         coverage.count("block copied", self.engine.runner().block_copies > 0);
         coverage.count("hit in spite of a weak hash", self.found > 0 && self.config.prefix_hash_bits < 64);
         assert!(self.requests.iter().all(|r| r.finished.is_some()), "someone never ended");
+        assert!(self.steps.iter().zip(0..).all(|(step, id)| step.id == id), "step ids follow each other");
     }
 
     fn submit(&mut self) {
@@ -339,6 +340,13 @@ impl<'c> Simulation<'c> {
         if let Some(step) = output.step {
             assert!(step.schedule_at <= step.submit_at && step.submit_at <= step.done_at);
             let rows = step.decode_rows + step.prefill.iter().map(|(_, tokens)| tokens).sum::<u32>();
+            let batch = &self.engine.runner().last_batch;
+            assert_eq!((rows as usize, step.failed), (batch.num_rows(), failed));
+            let held: HashSet<_> = batch.block_tables.iter().flatten().collect();
+            assert_eq!((step.blocks_used as usize, step.running as usize), (held.len(), batch.num_seqs()));
+            let goes_on =
+                |row: &&SampleRow| batch.query_start.contains(&row.row) && row.position > row.prompt_len;
+            assert_eq!(step.decode_rows as usize, batch.sample_rows.iter().filter(goes_on).count());
             assert!(rows >= 1 && rows <= self.config.max_batch_tokens, "{rows} rows");
             assert_eq!(step.obstacle.is_some(), step.waiting > 0);
             coverage.count("evictions", !step.preempted.is_empty());

@@ -170,6 +170,21 @@ fn whoever_is_let_in_and_evicted_by_one_pass_is_billed_as_the_first_again() {
 }
 
 #[test]
+fn an_urgent_prompt_that_does_not_fit_beside_an_answer_evicts_none() {
+    let clock = ManualClock::new();
+    let mut bench = Bench::new(&clock, SchedulerConfig { num_blocks: 3, ..ROOMY });
+    let usual = request(0, &prompt(1, 4), greedy(6), clock.now());
+    bench.engine.submit(Request { priority: 1, ..usual });
+    bench.step().expect("no failure was injected");
+    // Two blocks are free and it takes two; but the answer needs one of them in this very step.
+    bench.submit(1, &prompt(100, 5), 2);
+    bench.finish();
+    assert_eq!(bench.engine.counters().preemptions_total, 0);
+    let waited = bench.ended(1).engine_parts().queue_wait;
+    assert_eq!((waited.blocks, waited.total()), (5, 5));
+}
+
+#[test]
 fn a_priority_out_of_range_is_refused_with_its_value() {
     let clock = ManualClock::new();
     let mut bench = Bench::new(&clock, ROOMY);

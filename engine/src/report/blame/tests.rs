@@ -170,6 +170,8 @@ fn what_the_ring_lost_is_not_made_up() {
 
 #[test]
 fn the_slowest_gap_of_a_window_is_the_first_of_the_longest() {
+    let even = answered(1, 0, &[(0, 20), (1, 50), (2, 80)], false);
+    assert_eq!(slowest_gap(&even, &StepRing::default()).map(|slowest| slowest.token_idx), Some(1));
     let mut window = ReportWindow::default();
     assert_eq!(slowest_gap_of(&window, &StepRing::default()), None);
     for (id, to) in [(3, 70), (1, 140), (2, 140)] {
