@@ -51,6 +51,7 @@ struct Simulation<'c> {
     requests: Vec<Expected>,
     steps: Vec<StepRecord>,
     to_come: u32,
+    crowded: bool,
     failures: bool,
     /// Prompt tokens of all who were admitted, and those of them that were found.
     looked_up: u64,
@@ -76,6 +77,23 @@ impl<'c> Simulation<'c> {
             prefix_hash_bits: [64, 64, 2, 1][rng.below(4) as usize],
             priority_step_ns: rng.below(4) * 500,
         };
+        // Now and then a crowd at all priorities, with a token or two in a step for each and a block or two of the pool.
+        let crowded = rng.one_in(5);
+        let config = if crowded {
+            let max_num_seqs = rng.within(4, 10);
+            SchedulerConfig {
+                max_num_seqs,
+                max_batch_tokens: max_num_seqs + rng.within(0, 4),
+                block_size: rng.within(2, 4),
+                num_blocks: rng.within(max_num_seqs, 2 * max_num_seqs),
+                max_model_len: 48,
+                max_waiting: 60,
+                priority_step_ns: 1 + rng.below(4_000),
+                ..config
+            }
+        } else {
+            config
+        };
         clock.advance(rng.below(100));
         let runner =
             ScriptedRunner::new(config.num_blocks, config.block_size, VOCAB_SIZE).taking(clock, 1_000);
@@ -86,7 +104,7 @@ impl<'c> Simulation<'c> {
             engine_config: String::new(),
         };
         let engine = Engine::new(runner, clock, engine_config, None);
-        let to_come = rng.within(1, 20);
+        let to_come = if crowded { rng.within(10, 60) } else { rng.within(1, 20) };
         let failures = rng.one_in(4);
         Self {
             rng,
@@ -96,6 +114,7 @@ impl<'c> Simulation<'c> {
             requests: Vec::new(),
             steps: Vec::new(),
             to_come,
+            crowded,
             failures,
             looked_up: 0,
             found: 0,
@@ -157,7 +176,7 @@ impl<'c> Simulation<'c> {
             repetition_penalty: if self.rng.one_in(2) { 1.1 } else { 1.0 },
             ..SamplingParams::default()
         };
-        let priority = match self.rng.below(6) {
+        let priority = match self.rng.below(if self.crowded { 2 } else { 6 }) {
             0 => self.rng.within(0, 6) as i32 - 3,
             _ => 0,
         };
