@@ -84,10 +84,19 @@ impl BlockPool {
         self.prefixes.as_ref()?.find(parent, tokens)
     }
 
-    /// `block` is full: it continues `parent` with `tokens`, and is written no more. Gives back the beginning that it ends.
-    pub fn keep(&mut self, block: BlockId, parent: PrefixId, tokens: &[u32]) -> PrefixId {
+    /// `block` is full: it continues `parent` with `tokens`, and is written no more. Gives back the beginning that it ends,
+    /// which is `name` where [`Self::find`] once gave it for just this.
+    pub fn keep(
+        &mut self,
+        block: BlockId,
+        parent: PrefixId,
+        tokens: &[u32],
+        name: Option<PrefixId>,
+    ) -> PrefixId {
         assert!(self.ref_counts[block.0 as usize] > 0, "block {block:?} is kept and belongs to nobody");
-        self.prefixes.as_mut().map_or(PrefixId::EMPTY, |prefixes| prefixes.insert(block, parent, tokens))
+        self.prefixes
+            .as_mut()
+            .map_or(PrefixId::EMPTY, |prefixes| prefixes.insert(block, parent, tokens, name))
     }
 
     /// Whether the block can be found by its tokens, and so may not be written.
@@ -159,8 +168,8 @@ mod tests {
     fn a_block_given_back_is_found_until_it_is_taken_and_the_longest_unused_is_taken_first() {
         let mut pool = BlockPool::with_prefix_cache(3, 64);
         let blocks: Vec<BlockId> = (0..3).filter_map(|_| pool.allocate()).collect();
-        let a = pool.keep(blocks[0], PrefixId::EMPTY, &[1, 2]);
-        let ab = pool.keep(blocks[1], a, &[3, 4]);
+        let a = pool.keep(blocks[0], PrefixId::EMPTY, &[1, 2], None);
+        let ab = pool.keep(blocks[1], a, &[3, 4], None);
         blocks.iter().rev().for_each(|&block| pool.release(block));
         // The one that holds nothing is first in line, then the tail of what was given back, then its head.
         assert_eq!(pool.free_blocks().collect::<Vec<_>>(), [blocks[2], blocks[1], blocks[0]]);
@@ -182,7 +191,7 @@ mod tests {
     fn without_a_prefix_cache_nothing_is_found() {
         let mut pool = BlockPool::new(1);
         let block = pool.allocate().expect("it is free");
-        pool.keep(block, PrefixId::EMPTY, &[1]);
+        pool.keep(block, PrefixId::EMPTY, &[1], None);
         pool.release(block);
         assert_eq!(pool.find(PrefixId::EMPTY, &[1]), None);
     }

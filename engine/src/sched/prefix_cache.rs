@@ -58,14 +58,22 @@ impl PrefixCache {
     }
 
     /// Takes `block`, which continues `parent` with `tokens`, into the index; where another block holds the same already,
-    /// that one stays. Gives back the name of the beginning.
-    pub(super) fn insert(&mut self, block: BlockId, parent: PrefixId, tokens: &[u32]) -> PrefixId {
+    /// that one stays. Gives back the name of the beginning: `name`, where [`Self::find`] once gave it for just this.
+    pub(super) fn insert(
+        &mut self,
+        block: BlockId,
+        parent: PrefixId,
+        tokens: &[u32],
+        name: Option<PrefixId>,
+    ) -> PrefixId {
         if let Some((_, prefix)) = self.find(parent, tokens) {
             return prefix;
         }
         assert!(!self.contains(block), "{block:?} is indexed for something else");
-        self.last_name += 1;
-        let prefix = PrefixId(self.last_name);
+        let prefix = name.unwrap_or_else(|| {
+            self.last_name += 1;
+            PrefixId(self.last_name)
+        });
         let hash = self.hash(parent, tokens);
         self.by_hash.entry(hash).or_default().push(block);
         self.contents[block.0 as usize] = Some(Content { hash, parent, prefix, tokens: tokens.into() });
@@ -123,11 +131,11 @@ mod tests {
     /// Whatever the hash is worth, also nothing but one bit.
     fn check(hash_bits: u32) {
         let mut cache = PrefixCache::new(8, hash_bits);
-        let a = cache.insert(BlockId(0), PrefixId::EMPTY, &[1, 2]);
-        let b = cache.insert(BlockId(1), PrefixId::EMPTY, &[3, 4]);
+        let a = cache.insert(BlockId(0), PrefixId::EMPTY, &[1, 2], None);
+        let b = cache.insert(BlockId(1), PrefixId::EMPTY, &[3, 4], None);
         // The same two tokens after different beginnings.
-        let a5 = cache.insert(BlockId(2), a, &[5, 5]);
-        let b5 = cache.insert(BlockId(3), b, &[5, 5]);
+        let a5 = cache.insert(BlockId(2), a, &[5, 5], None);
+        let b5 = cache.insert(BlockId(3), b, &[5, 5], None);
         assert!(a != b && a5 != b5);
         assert_eq!(cache.find(PrefixId::EMPTY, &[1, 2]), Some((BlockId(0), a)));
         assert_eq!(cache.find(a, &[5, 5]), Some((BlockId(2), a5)));
@@ -135,15 +143,20 @@ mod tests {
         assert_eq!(cache.find(PrefixId::EMPTY, &[5, 5]), None);
         assert_eq!(cache.find(a, &[5, 6]), None);
         // A second block with the same tokens is not indexed, and goes by the same name.
-        assert_eq!(cache.insert(BlockId(4), a, &[5, 5]), a5);
+        assert_eq!(cache.insert(BlockId(4), a, &[5, 5], None), a5);
         assert!(!cache.contains(BlockId(4)));
         cache.check_integrity();
         // What follows a beginning that was forgotten is not found under the new one of the same tokens' name.
         cache.forget(BlockId(0));
         assert_eq!(cache.find(PrefixId::EMPTY, &[1, 2]), None);
-        let again = cache.insert(BlockId(5), PrefixId::EMPTY, &[1, 2]);
+        let again = cache.insert(BlockId(5), PrefixId::EMPTY, &[1, 2], None);
         assert!(again != a);
         assert_eq!(cache.find(again, &[5, 5]), None);
+        cache.check_integrity();
+        // But under its old name it is found again with all that follows it.
+        cache.forget(BlockId(5));
+        assert_eq!(cache.insert(BlockId(6), PrefixId::EMPTY, &[1, 2], Some(a)), a);
+        assert_eq!(cache.find(a, &[5, 5]), Some((BlockId(2), a5)));
         cache.check_integrity();
         cache.clear();
         assert_eq!(cache.find(PrefixId::EMPTY, &[3, 4]), None);

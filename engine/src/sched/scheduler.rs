@@ -349,8 +349,10 @@ impl Scheduler {
             let sequence = &mut self.running[one.running_idx];
             assert!(sequence.id() == one.id, "the batch changed between schedule and apply");
             sequence.transition(Edge::Computed { tokens: one.num_tokens, gpu }, now);
-            while let Some((block, parent, full)) = sequence.unkept_block(self.config.block_size as usize) {
-                let prefix = self.pool.keep(block, parent, full);
+            while let Some((block, parent, full, name)) =
+                sequence.unkept_block(self.config.block_size as usize)
+            {
+                let prefix = self.pool.keep(block, parent, full, name);
                 sequence.block_kept(prefix);
             }
             if sequence.num_uncomputed() == 0 {

@@ -40,6 +40,8 @@ pub struct Sequence {
     /// How many of its blocks are full and kept for others, and the beginning that they are.
     num_kept: usize,
     prefix: PrefixId,
+    /// The beginning that its next full block will end, where the block was full before it was taken over.
+    tail: Option<PrefixId>,
     arrival: u64,
     priority: i32,
     rank: Rank,
@@ -61,6 +63,7 @@ impl Sequence {
             block_table: Vec::new(),
             num_kept: 0,
             prefix: PrefixId::EMPTY,
+            tail: None,
             arrival,
             priority: request.priority,
             rank: Rank::default(),
@@ -87,6 +90,7 @@ impl Sequence {
             self.num_computed = 0;
             self.num_kept = 0;
             self.prefix = PrefixId::EMPTY;
+            self.tail = None;
         }
         if let Edge::Admitted { cached } = edge {
             self.num_computed = cached as usize;
@@ -138,25 +142,38 @@ impl Sequence {
     }
 
     /// Starts from blocks that hold its beginning: the first `num_kept` of `blocks`, which end `prefix`, are kept for all.
-    pub(super) fn start_from(&mut self, blocks: Vec<BlockId>, num_kept: usize, prefix: PrefixId) {
+    /// One more is its own, and will end `tail` as it did before.
+    pub(super) fn start_from(
+        &mut self,
+        blocks: Vec<BlockId>,
+        num_kept: usize,
+        prefix: PrefixId,
+        tail: Option<PrefixId>,
+    ) {
         assert!(self.block_table.is_empty(), "sequence {} has blocks before it starts", self.id);
         self.block_table = blocks;
         self.num_kept = num_kept;
         self.prefix = prefix;
+        self.tail = tail;
     }
 
-    /// The next full block that nobody else can find yet: the block, what comes before it, and its tokens.
-    pub(super) fn unkept_block(&self, block_size: usize) -> Option<(BlockId, PrefixId, &[u32])> {
+    /// The next full block that nobody else can find yet: the block, what comes before it, its tokens, and the beginning
+    /// that it ends where that has a name.
+    pub(super) fn unkept_block(
+        &self,
+        block_size: usize,
+    ) -> Option<(BlockId, PrefixId, &[u32], Option<PrefixId>)> {
         let from = self.num_kept * block_size;
         let to = from + block_size;
         (to <= self.num_computed)
-            .then(|| (self.block_table[self.num_kept], self.prefix, &self.tokens[from..to]))
+            .then(|| (self.block_table[self.num_kept], self.prefix, &self.tokens[from..to], self.tail))
     }
 
     /// The block that [`Self::unkept_block`] told is kept now; with it, the beginning is `prefix`.
     pub(super) fn block_kept(&mut self, prefix: PrefixId) {
         self.num_kept += 1;
         self.prefix = prefix;
+        self.tail = None;
     }
 
     /// The client asked for the end, or went away, at `at`.

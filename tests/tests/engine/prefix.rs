@@ -83,6 +83,24 @@ fn a_conversation_goes_on_from_its_own_answer() {
 }
 
 #[test]
+fn a_prompt_that_is_asked_again_does_not_cut_off_what_follows_it() {
+    let clock = ManualClock::new();
+    let mut bench = Bench::new(&clock, CACHING);
+    let (asked, answered) = (prompt(1, 8), answer(&prompt(1, 8), 9));
+    bench.submit(0, &asked, 9);
+    bench.finish();
+    // It takes over the prompt's last block, and computes its last token anew.
+    bench.submit(1, &asked, 1);
+    bench.finish();
+    assert_eq!(bench.ended(1).timeline.tokens().cached, 7);
+    let next: Vec<u32> = asked.iter().copied().chain(answered).chain([500, 501]).collect();
+    bench.submit(2, &next, 4);
+    bench.finish();
+    assert_eq!(bench.ended(2).timeline.tokens().cached, 16);
+    assert_eq!(bench.ended(2).tokens, answer(&next, 4));
+}
+
+#[test]
 fn a_block_that_others_read_is_copied_before_it_is_written_and_a_free_one_is_taken_as_it_is() {
     let check = |still_running: bool, copies: u64| {
         let clock = ManualClock::new();

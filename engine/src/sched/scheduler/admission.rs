@@ -13,8 +13,9 @@ struct Match {
     /// What they hold.
     prefix: PrefixId,
     /// Holds all that is left of the sequence. Its last token has to be computed all the same, to sample after it, and
-    /// nobody writes into a block of others': it is copied, or taken where it is free.
-    tail: Option<BlockId>,
+    /// nobody writes into a block of others': it is copied, or taken where it is free. With the beginning that it ends,
+    /// by which what follows it is found.
+    tail: Option<(BlockId, PrefixId)>,
 }
 
 impl Scheduler {
@@ -94,7 +95,7 @@ impl Scheduler {
             let Some((block, prefix)) = self.pool.find(found.prefix, full) else { break };
             if (idx + 1) * block_size == tokens.len() {
                 // A block of one token would be copied only to be computed again.
-                found.tail = (block_size > 1).then_some(block);
+                found.tail = (block_size > 1).then_some((block, prefix));
                 break;
             }
             found.blocks.push(block);
@@ -109,7 +110,7 @@ impl Scheduler {
         blocks.iter().for_each(|&block| self.pool.share(block));
         let num_kept = blocks.len();
         let mut cached = num_kept * self.config.block_size as usize;
-        if let Some(tail) = tail {
+        if let Some((tail, _)) = tail {
             cached = sequence.tokens().len() - 1;
             if self.pool.ref_count(tail) == 0 {
                 self.pool.claim(tail);
@@ -122,7 +123,7 @@ impl Scheduler {
                 blocks.push(own);
             }
         }
-        sequence.start_from(blocks, num_kept, prefix);
+        sequence.start_from(blocks, num_kept, prefix, tail.map(|(_, ended)| ended));
         cached as u32
     }
 }
