@@ -12,7 +12,7 @@ use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
 use firstlight_engine::sched::{SampleRow, SchedulerConfig, Sequence, SequenceState};
 use firstlight_engine::timeline::{
-    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, StepRecord, WaitCauses,
+    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, Residency, StepRecord, WaitCauses,
 };
 use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
 
@@ -393,6 +393,9 @@ impl<'c> Simulation<'c> {
             assert_eq!(request.tokens, request.answer, "{id}");
         }
         timeline.check().expect("sums are exact");
+        // Each execution takes time.
+        let computes = |pair: &[Residency]| pair[0].place != Place::Running || pair[0].to > pair[0].from;
+        assert!(timeline.residency().windows(2).all(computes), "{id} is let in and evicted by one pass");
         if let Some(engine) = timeline.parts().and_then(|parts| parts.engine) {
             let (first, again) = (engine.queue_wait, engine.requeue);
             let waited = WaitCauses {

@@ -147,7 +147,7 @@ fn an_urgent_prompt_does_not_wait_for_the_end_of_a_long_one() {
 }
 
 #[test]
-fn whoever_is_let_in_and_evicted_by_one_pass_is_billed_as_the_first_again() {
+fn an_urgent_prompt_is_not_let_in_on_blocks_that_those_before_it_are_about_to_take() {
     let clock = ManualClock::new();
     let tight = SchedulerConfig { max_num_seqs: 5, max_batch_tokens: 5, num_blocks: 6, ..ROOMY };
     let mut bench = Bench::new(&clock, tight);
@@ -161,12 +161,30 @@ fn whoever_is_let_in_and_evicted_by_one_pass_is_billed_as_the_first_again() {
     bench.step().expect("no failure was injected");
     bench.submit(5, &[7], 2);
     bench.finish();
-    // Request 5 outranks the prompt of request 4, so step 4 lets it into the free slot. Those before it take the two free
-    // blocks and that of request 4, and it waits for the end of request 0.
-    assert_eq!(bench.steps[4].preempted, [RequestId(4), RequestId(5)]);
-    let parts = bench.ended(5).engine_parts();
-    assert_eq!((parts.queue_wait.slots, parts.queue_wait.total()), (3, 3));
-    assert_eq!((parts.requeue.blocks, parts.requeue.order), (2, 0), "{:?}", parts.requeue);
+    // Request 5 outranks the prompt of request 4, and step 4 has a free slot; but those before it take the two free blocks
+    // and that of request 4, and it waits for the end of request 0.
+    assert_eq!(bench.steps[4].preempted, [RequestId(4)]);
+    assert_eq!(bench.ended(5).timeline.preemptions(), 0);
+    let waited = bench.ended(5).engine_parts().queue_wait;
+    assert_eq!((waited.slots, waited.blocks, waited.total()), (3, 2, 5));
+}
+
+#[test]
+fn of_two_urgent_prompts_one_waits_where_both_do_not_fit() {
+    let clock = ManualClock::new();
+    let mut bench = Bench::new(&clock, SchedulerConfig { max_batch_tokens: 8, num_blocks: 21, ..ROOMY });
+    let usual = request(0, &prompt(1, 40), greedy(1), clock.now());
+    bench.engine.submit(Request { priority: 1, ..usual });
+    (0..2).for_each(|_| bench.step().expect("no failure was injected"));
+    // Four blocks are in use; each takes nine, and the first one's answer two more.
+    bench.submit(1, &prompt(100, 36), 8);
+    bench.submit(2, &prompt(200, 36), 8);
+    bench.finish();
+    assert_eq!(bench.engine.counters().preemptions_total, 0);
+    assert_eq!(bench.ended(1).engine_parts().queue_wait.total(), 0);
+    let waited = bench.ended(2).engine_parts().queue_wait;
+    // While the long prompt takes all that a step has left, that is what stops admission.
+    assert!(waited.blocks > 0 && waited.budget + waited.blocks == waited.total(), "{waited:?}");
 }
 
 #[test]

@@ -28,7 +28,11 @@ impl Scheduler {
             if self.running.len() >= most || !self.running.iter().any(outranks) {
                 return;
             }
-            if self.admit_first(pass).is_none() {
+            // Those before it have not got their tokens yet; those behind it give way.
+            let before = self.running.iter().filter(|s| s.rank() < first.rank());
+            let lacks = |s: &Sequence| self.config.blocks_for(s.tokens().len()) - s.block_table().len();
+            let promised = before.map(lacks).sum();
+            if self.admit_first(promised, pass).is_none() {
                 return;
             }
         }
@@ -44,7 +48,7 @@ impl Scheduler {
                 return Some(Obstacle::Budget);
             }
             let id = first.id();
-            let Some(idx) = self.admit_first(pass) else {
+            let Some(idx) = self.admit_first(0, pass) else {
                 assert!(!self.running.is_empty(), "{id} does not fit into an empty pool");
                 return Some(Obstacle::Blocks);
             };
@@ -54,21 +58,20 @@ impl Scheduler {
         None
     }
 
-    /// Lets in the first of the queue and says where it is in the batch, or `None` where too few blocks are free.
+    /// Lets in the first of the queue and says where it is in the batch, or `None` where too few blocks are free beside the
+    /// `promised` ones.
     ///
     /// A sequence is admitted only if all the tokens it has would fit now: a prompt is evicted because answers grew, not
     /// because it was let in where it could not fit.
-    fn admit_first(&mut self, pass: &mut Pass) -> Option<usize> {
+    fn admit_first(&mut self, promised: usize, pass: &mut Pass) -> Option<usize> {
         let first = self.waiting.first()?;
         let found = self.match_prefix(first);
         let shared = found.blocks.iter().filter(|&&block| self.pool.ref_count(block) > 0).count();
-        if self.config.blocks_for(first.tokens().len()) - shared > self.pool.num_free() {
+        if self.config.blocks_for(first.tokens().len()) - shared + promised > self.pool.num_free() {
             return None;
         }
         let mut sequence = self.waiting.pop_first()?;
         sequence.end_wait(&self.ledger, pass.now);
-        // This very pass may evict it: then it is told anew that it is the first.
-        self.first = self.first.filter(|&id| id != sequence.id());
         let cached = self.start_from(&mut sequence, found, pass);
         if sequence.timeline().attempts().is_empty() {
             let queries = sequence.prompt_len() as u64;
