@@ -20,7 +20,7 @@ mod values;
 pub use bench::{BenchArgs, Scenario};
 pub use parse::{Parsed, parse};
 pub use trace::TraceArgs;
-pub use values::{Activations, Switch, TokenIds};
+pub use values::{Activations, JsonTarget, Switch, TokenIds};
 
 /// How to begin, and what a script gets back.
 const START: &str = "\
@@ -47,7 +47,7 @@ pub enum Command {
     /// Talk in the terminal; Ctrl-C stops the answer, /quit leaves
     Chat(ChatArgs),
     /// Measure under a load that is one word, and say where the time goes
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Take one request apart into twelve stages, each with its time, its share and what bounds it
     Trace(TraceArgs),
     /// Show adapters, test and measure the one that is used, and say what is missing
@@ -170,6 +170,7 @@ impl SamplingArgs {
             repetition_penalty: self.repetition_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
+            logit_bias: Vec::new(),
             seed: self.seed.unwrap_or(drawn_seed),
             stop: self.stop.clone(),
             logprobs: self.logprobs,

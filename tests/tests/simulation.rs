@@ -29,6 +29,7 @@ const FAMILIES: u64 = 3;
 /// What a request must come to.
 struct Expected {
     prompt: Vec<u32>,
+    fork_of: Option<RequestId>,
     answer: Vec<u32>,
     reason: FinishReason,
     priority: i32,
@@ -167,6 +168,15 @@ impl<'c> Simulation<'c> {
             _ => self.rng.within(1, limit.max(2) - 1),
         };
         let mut prompt = self.prompt(prompt_len, idx);
+        // Another choice of a request, mostly of the last, whatever has become of that one.
+        let mut fork_of = None;
+        if idx > 0 && self.rng.one_in(4) {
+            let first = if self.rng.one_in(4) { self.rng.within(0, idx - 1) } else { idx - 1 };
+            fork_of = Some(RequestId(u64::from(first)));
+            if !self.rng.one_in(8) {
+                prompt.clone_from(&self.requests[first as usize].prompt);
+            }
+        }
         if self.rng.one_in(40) {
             prompt.push(VOCAB_SIZE);
         }
@@ -181,6 +191,10 @@ impl<'c> Simulation<'c> {
             _ => 0,
         };
         let priority = if self.rng.one_in(60) { 101 } else { priority };
+        let priority = match fork_of {
+            Some(first) if !self.rng.one_in(8) => self.requests[first.0 as usize].priority,
+            _ => priority,
+        };
         let longest = self.config.max_model_len.min(pool + 1);
         let never = params.max_tokens == 0
             || priority > 100
@@ -196,9 +210,10 @@ impl<'c> Simulation<'c> {
         let stamps = self.stamps();
         let deadline = self.rng.one_in(6).then(|| stamps.received + self.rng.below(12_000));
         let request = Request::new(RequestId(u64::from(idx)), prompt.clone(), params, stamps);
-        self.engine.submit(Request { priority, deadline, ..request });
+        self.engine.submit(Request { priority, deadline, fork_of, ..request });
         self.requests.push(Expected {
             prompt,
+            fork_of,
             answer,
             reason,
             priority,
@@ -282,7 +297,7 @@ impl<'c> Simulation<'c> {
                     Obstacle::Slots => &mut request.waited.slots,
                     Obstacle::Budget => &mut request.waited.budget,
                     Obstacle::Blocks if idx == 0 => &mut request.waited.blocks,
-                    Obstacle::Blocks => &mut request.waited.order,
+                    Obstacle::Blocks | Obstacle::Order => &mut request.waited.order,
                     Obstacle::Paused => &mut request.waited.paused,
                 };
                 *cause += elapsed;
@@ -352,7 +367,7 @@ impl<'c> Simulation<'c> {
                 RequestEvent::Finished { id, reason, detail, timeline, .. } => {
                     assert_eq!(detail.is_some(), reason == FinishReason::Rejected);
                     coverage.add(&timeline);
-                    self.finished(id, reason, *timeline, failed);
+                    self.finished(id, reason, *timeline, failed, coverage);
                 }
             }
         }
@@ -362,18 +377,27 @@ impl<'c> Simulation<'c> {
             let batch = &self.engine.runner().last_batch;
             assert_eq!((rows as usize, step.failed), (batch.num_rows(), failed));
             let held: HashSet<_> = batch.block_tables.iter().flatten().collect();
-            assert_eq!((step.blocks_used as usize, step.running as usize), (held.len(), batch.num_seqs()));
+            // More are in use where a prompt is held for further choices.
+            assert!(step.blocks_used as usize >= held.len() && step.running as usize == batch.num_seqs());
             let goes_on =
                 |row: &&SampleRow| batch.query_start.contains(&row.row) && row.position > row.prompt_len;
             assert_eq!(step.decode_rows as usize, batch.sample_rows.iter().filter(goes_on).count());
             assert!(rows >= 1 && rows <= self.config.max_batch_tokens, "{rows} rows");
             assert_eq!(step.obstacle.is_some(), step.waiting > 0);
+            coverage.count("waited for another's prompt", step.obstacle == Some(Obstacle::Order));
             coverage.count("evictions", !step.preempted.is_empty());
         }
     }
 
-    fn finished(&mut self, id: RequestId, reason: FinishReason, mut timeline: RequestTimeline, failed: bool) {
-        self.check_counts(id, &timeline);
+    fn finished(
+        &mut self,
+        id: RequestId,
+        reason: FinishReason,
+        mut timeline: RequestTimeline,
+        failed: bool,
+        coverage: &mut Coverage,
+    ) {
+        self.check_counts(id, &timeline, coverage);
         let request = &mut self.requests[id.0 as usize];
         assert!(request.finished.replace(reason).is_none(), "{id} ends twice");
         assert_eq!(timeline.finish_reason(), Some(reason));
@@ -419,7 +443,7 @@ impl<'c> Simulation<'c> {
     }
 
     /// Cached, computed and wasted tokens and GPU time, counted again from the steps.
-    fn check_counts(&mut self, id: RequestId, timeline: &RequestTimeline) {
+    fn check_counts(&mut self, id: RequestId, timeline: &RequestTimeline, coverage: &mut Coverage) {
         let request = &self.requests[id.0 as usize];
         let counts = timeline.tokens();
         let gone_at = request.aborted.map_or(Nanos::MAX, |(_, gone_at)| gone_at);
@@ -428,10 +452,19 @@ impl<'c> Simulation<'c> {
         let attempts = timeline.attempts();
         if !attempts.is_empty() {
             self.looked_up += request.prompt.len() as u64;
-            self.found += u64::from(counts.cached);
+            self.found += if self.config.prefix_cache { u64::from(counts.cached) } else { 0 };
             assert_eq!(counts.cached, attempts[0].cached);
             assert!((counts.cached as usize) < request.prompt.len(), "the last token is always computed");
-            assert!(self.config.prefix_cache || attempts.iter().all(|attempt| attempt.cached == 0));
+            let again = &attempts[usize::from(request.fork_of.is_some())..];
+            assert!(self.config.prefix_cache || again.iter().all(|attempt| attempt.cached == 0));
+            let (cached, whole) = (counts.cached as usize, request.prompt.len() - 1);
+            coverage.count(
+                "a choice starts from the first one's blocks",
+                !self.config.prefix_cache && cached > 0,
+            );
+            let copied =
+                !self.config.prefix_cache && cached == whole && whole % self.config.block_size as usize > 0;
+            coverage.count("a choice starts from a copy of a block that is not full", copied);
         }
         let Some(first_token) = timeline.stamps().first_token else { return };
         let last = attempts.iter().rfind(|attempt| attempt.from < first_token).expect("it was admitted");

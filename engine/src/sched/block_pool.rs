@@ -54,9 +54,10 @@ impl BlockPool {
         }
     }
 
-    /// One more reference to a block that [`Self::find`] gave.
+    /// One more reference to a block that [`Self::find`] gave, or that somebody holds.
     pub fn share(&mut self, block: BlockId) {
-        assert!(self.is_cached(block), "block {block:?} is shared and holds nothing");
+        let holds = self.is_cached(block) || self.ref_counts[block.0 as usize] > 0;
+        assert!(holds, "block {block:?} is shared and holds nothing");
         let count = &mut self.ref_counts[block.0 as usize];
         if *count == 0 {
             self.free.remove(block);

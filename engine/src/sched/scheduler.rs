@@ -22,6 +22,7 @@ mod grants;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use super::forks::Forks;
 use super::wait_ledger::WaitLedger;
 use super::wait_queue::WaitQueue;
 use super::{Batch, BlockId, BlockPool, SchedulerConfig, Sequence};
@@ -103,6 +104,7 @@ pub struct Scheduler {
     deadlines: BTreeSet<(Nanos, RequestId)>,
     /// Copies that a pass asked for and no step is known to have made: a step may be dropped half-way.
     unmade_copies: Vec<(BlockId, BlockId)>,
+    forks: Forks,
     ledger: WaitLedger,
     /// Who was told to be the first in the queue.
     first: Option<RequestId>,
@@ -135,6 +137,7 @@ impl Scheduler {
             ids: HashSet::new(),
             deadlines: BTreeSet::new(),
             unmade_copies: Vec::new(),
+            forks: Forks::default(),
             ledger: WaitLedger::default(),
             first: None,
             next_step: 0,
@@ -162,7 +165,8 @@ impl Scheduler {
             return Err(RejectReason::PromptTooLong { prompt_len, max_model_len: config.max_model_len });
         }
         let vocab_size = config.vocab_size;
-        if let Some(&id) = request.prompt.iter().find(|&&id| id >= vocab_size) {
+        let biased = request.params.logit_bias.iter().map(|(id, _)| id);
+        if let Some(&id) = request.prompt.iter().chain(biased).find(|&&id| id >= vocab_size) {
             return Err(RejectReason::UnknownToken { id, vocab_size });
         }
         let needed_blocks = config.blocks_for(prompt_len + 1);
@@ -195,6 +199,7 @@ impl Scheduler {
                 self.next_arrival += 1;
                 self.ids.insert(sequence.id());
                 self.deadlines.extend(sequence.deadline().map(|at| (at, sequence.id())));
+                self.expect_fork(&mut sequence);
                 self.inbox.push_back(sequence);
                 Ok(())
             }
@@ -203,6 +208,24 @@ impl Scheduler {
                 sequence.transition(edge, now);
                 Err(sequence.into_timeline())
             }
+        }
+    }
+
+    /// Another choice waits for the first one's prompt; where that one is gone, or is not what it should be, it waits for
+    /// nobody.
+    fn expect_fork(&mut self, sequence: &mut Sequence) {
+        let Some(id) = sequence.fork_of() else { return };
+        let first = self.sequences().find(|first| first.id() == id);
+        let usable = first.is_some_and(|first| {
+            let prompt = &first.tokens()[..first.prompt_len()];
+            prompt == sequence.tokens()
+                && first.priority() == sequence.priority()
+                && first.num_generated() == 0
+        });
+        if usable {
+            self.forks.expect(id);
+        } else {
+            sequence.take_fork_of();
         }
     }
 
@@ -232,6 +255,9 @@ impl Scheduler {
     fn end(&mut self, mut sequence: Sequence, reason: FinishReason, now: Nanos) -> Box<RequestTimeline> {
         self.release(&mut sequence);
         self.ids.remove(&sequence.id());
+        if let Some(first) = sequence.take_fork_of() {
+            self.forks.settle(first, &mut self.pool);
+        }
         if let Some(at) = sequence.deadline() {
             self.deadlines.remove(&(at, sequence.id()));
         }
@@ -261,6 +287,7 @@ impl Scheduler {
         self.ledger.set(Some(Obstacle::Paused), now);
         self.pool.forget_all();
         self.unmade_copies.clear();
+        self.forks.give_up_all(&mut self.pool);
         let running = std::mem::take(&mut self.running);
         running.into_iter().map(|sequence| self.end(sequence, FinishReason::Failed, now)).collect()
     }
@@ -357,6 +384,9 @@ impl Scheduler {
             }
             if sequence.num_uncomputed() == 0 {
                 let Some(&token) = tokens.next() else { panic!("fewer tokens than sample rows") };
+                if sequence.num_generated() == 0 {
+                    self.forks.prompt_computed(sequence, self.config.block_size as usize, &mut self.pool);
+                }
                 sequence.push_token(token, output.step, now);
                 sampled.push(Sampled { id: one.id, running_idx: one.running_idx });
             }
@@ -434,7 +464,7 @@ impl Scheduler {
     /// # Panics
     /// If they do not agree: a defect of ours.
     pub fn check_integrity(&self) {
-        self.pool.check_integrity(self.sequences().map(Sequence::block_table));
+        self.pool.check_integrity(self.sequences().map(Sequence::block_table).chain(self.forks.tables()));
         let most = self.config.max_num_seqs.min(self.config.max_batch_tokens) as usize;
         assert!(self.running.len() <= most, "{} run, {most} may", self.running.len());
         assert!(self.running.is_sorted_by_key(Sequence::rank), "the batch is in order of rank");

@@ -18,7 +18,7 @@ pub struct WaitCauses {
     pub budget: Nanos,
     /// It was first in the queue and did not fit into the free KV blocks.
     pub blocks: Nanos,
-    /// One before it did not fit.
+    /// One before it did not fit, or the request of which it is another choice has not computed their prompt yet.
     pub order: Nanos,
     /// The device was being rebuilt.
     pub paused: Nanos,

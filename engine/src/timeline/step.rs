@@ -17,6 +17,8 @@ pub enum Obstacle {
     Budget,
     /// Too few free KV blocks for the first in the queue.
     Blocks,
+    /// The first in the queue is another choice of a request whose prompt is still being computed.
+    Order,
     /// The device is being rebuilt.
     Paused,
 }

@@ -15,6 +15,9 @@ impl Scheduler {
         let in_table = sequence.block_table().len() * self.config.block_size as usize;
         let room_in_table = in_table - sequence.num_computed_tokens();
         while room_in_table == 0 && self.pool.num_free() == 0 {
+            if self.forks.give_up_one(&mut self.pool) {
+                continue;
+            }
             let last = self.running.len() - 1;
             if last == 0 {
                 let id = self.running[0].id();
