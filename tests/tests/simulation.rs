@@ -4,15 +4,15 @@
 mod coverage;
 mod rng;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
 use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
-use firstlight_engine::sched::{SchedulerConfig, Sequence, SequenceState};
+use firstlight_engine::sched::{SampleRow, SchedulerConfig, Sequence, SequenceState};
 use firstlight_engine::timeline::{
-    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, StepRecord, WaitCauses,
+    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, Residency, StepRecord, WaitCauses,
 };
 use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
 
@@ -52,6 +52,7 @@ struct Simulation<'c> {
     requests: Vec<Expected>,
     steps: Vec<StepRecord>,
     to_come: u32,
+    crowded: bool,
     failures: bool,
     /// Prompt tokens of all who were admitted, and those of them that were found.
     looked_up: u64,
@@ -77,6 +78,23 @@ impl<'c> Simulation<'c> {
             prefix_hash_bits: [64, 64, 2, 1][rng.below(4) as usize],
             priority_step_ns: rng.below(4) * 500,
         };
+        // Now and then a crowd at all priorities, with a token or two in a step for each and a block or two of the pool.
+        let crowded = rng.one_in(5);
+        let config = if crowded {
+            let max_num_seqs = rng.within(4, 10);
+            SchedulerConfig {
+                max_num_seqs,
+                max_batch_tokens: max_num_seqs + rng.within(0, 4),
+                block_size: rng.within(2, 4),
+                num_blocks: rng.within(max_num_seqs, 2 * max_num_seqs),
+                max_model_len: 48,
+                max_waiting: 60,
+                priority_step_ns: 1 + rng.below(4_000),
+                ..config
+            }
+        } else {
+            config
+        };
         clock.advance(rng.below(100));
         let runner =
             ScriptedRunner::new(config.num_blocks, config.block_size, VOCAB_SIZE).taking(clock, 1_000);
@@ -87,7 +105,7 @@ impl<'c> Simulation<'c> {
             engine_config: String::new(),
         };
         let engine = Engine::new(runner, clock, engine_config, None);
-        let to_come = rng.within(1, 20);
+        let to_come = if crowded { rng.within(10, 60) } else { rng.within(1, 20) };
         let failures = rng.one_in(4);
         Self {
             rng,
@@ -97,6 +115,7 @@ impl<'c> Simulation<'c> {
             requests: Vec::new(),
             steps: Vec::new(),
             to_come,
+            crowded,
             failures,
             looked_up: 0,
             found: 0,
@@ -135,6 +154,7 @@ impl<'c> Simulation<'c> {
         coverage.count("block copied", self.engine.runner().block_copies > 0);
         coverage.count("hit in spite of a weak hash", self.found > 0 && self.config.prefix_hash_bits < 64);
         assert!(self.requests.iter().all(|r| r.finished.is_some()), "someone never ended");
+        assert!(self.steps.iter().zip(0..).all(|(step, id)| step.id == id), "step ids follow each other");
     }
 
     fn submit(&mut self) {
@@ -166,7 +186,7 @@ impl<'c> Simulation<'c> {
             repetition_penalty: if self.rng.one_in(2) { 1.1 } else { 1.0 },
             ..SamplingParams::default()
         };
-        let priority = match self.rng.below(6) {
+        let priority = match self.rng.below(if self.crowded { 2 } else { 6 }) {
             0 => self.rng.within(0, 6) as i32 - 3,
             _ => 0,
         };
@@ -354,6 +374,14 @@ impl<'c> Simulation<'c> {
         if let Some(step) = output.step {
             assert!(step.schedule_at <= step.submit_at && step.submit_at <= step.done_at);
             let rows = step.decode_rows + step.prefill.iter().map(|(_, tokens)| tokens).sum::<u32>();
+            let batch = &self.engine.runner().last_batch;
+            assert_eq!((rows as usize, step.failed), (batch.num_rows(), failed));
+            let held: HashSet<_> = batch.block_tables.iter().flatten().collect();
+            // More are in use where a prompt is held for further choices.
+            assert!(step.blocks_used as usize >= held.len() && step.running as usize == batch.num_seqs());
+            let goes_on =
+                |row: &&SampleRow| batch.query_start.contains(&row.row) && row.position > row.prompt_len;
+            assert_eq!(step.decode_rows as usize, batch.sample_rows.iter().filter(goes_on).count());
             assert!(rows >= 1 && rows <= self.config.max_batch_tokens, "{rows} rows");
             assert_eq!(step.obstacle.is_some(), step.waiting > 0);
             coverage.count("waited for another's prompt", step.obstacle == Some(Obstacle::Order));
@@ -389,6 +417,9 @@ impl<'c> Simulation<'c> {
             assert_eq!(request.tokens, request.answer, "{id}");
         }
         timeline.check().expect("sums are exact");
+        // Each execution takes time.
+        let computes = |pair: &[Residency]| pair[0].place != Place::Running || pair[0].to > pair[0].from;
+        assert!(timeline.residency().windows(2).all(computes), "{id} is let in and evicted by one pass");
         if let Some(engine) = timeline.parts().and_then(|parts| parts.engine) {
             let (first, again) = (engine.queue_wait, engine.requeue);
             let waited = WaitCauses {

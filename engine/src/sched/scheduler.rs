@@ -102,6 +102,8 @@ pub struct Scheduler {
     running: Vec<Sequence>,
     ids: HashSet<RequestId>,
     deadlines: BTreeSet<(Nanos, RequestId)>,
+    /// Copies that a pass asked for and no step is known to have made: a step may be dropped half-way.
+    unmade_copies: Vec<(BlockId, BlockId)>,
     forks: Forks,
     ledger: WaitLedger,
     /// Who was told to be the first in the queue.
@@ -134,6 +136,7 @@ impl Scheduler {
             running: Vec::new(),
             ids: HashSet::new(),
             deadlines: BTreeSet::new(),
+            unmade_copies: Vec::new(),
             forks: Forks::default(),
             ledger: WaitLedger::default(),
             first: None,
@@ -212,8 +215,7 @@ impl Scheduler {
     /// nobody.
     fn expect_fork(&mut self, sequence: &mut Sequence) {
         let Some(id) = sequence.fork_of() else { return };
-        let first = self.sequences().find(|first| first.id() == id);
-        let usable = first.is_some_and(|first| {
+        let usable = self.get(id).is_some_and(|first| {
             let prompt = &first.tokens()[..first.prompt_len()];
             prompt == sequence.tokens()
                 && first.priority() == sequence.priority()
@@ -278,11 +280,22 @@ impl Scheduler {
         self.inbox.remove(idx)
     }
 
+    /// A live sequence, wherever it is.
+    fn get(&self, id: RequestId) -> Option<&Sequence> {
+        if !self.ids.contains(&id) {
+            return None;
+        }
+        let with_id = |s: &&Sequence| s.id() == id;
+        let waiting = || self.waiting.get(id);
+        self.inbox.iter().rev().find(with_id).or_else(waiting).or_else(|| self.running.iter().find(with_id))
+    }
+
     /// The device failed: all running sequences end, what the blocks held is gone, the queue stays and is paused until the
     /// next pass.
     pub fn fail_running(&mut self, now: Nanos) -> Vec<Box<RequestTimeline>> {
         self.ledger.set(Some(Obstacle::Paused), now);
         self.pool.forget_all();
+        self.unmade_copies.clear();
         self.forks.give_up_all(&mut self.pool);
         let running = std::mem::take(&mut self.running);
         running.into_iter().map(|sequence| self.end(sequence, FinishReason::Failed, now)).collect()
@@ -297,17 +310,24 @@ impl Scheduler {
             grants: Vec::with_capacity(self.running.len() + 1),
             preempted: Vec::new(),
             ended: self.expire(now),
-            copies: Vec::new(),
+            // Nothing was written since, so they can still be made, before those of this pass.
+            copies: std::mem::take(&mut self.unmade_copies),
         };
         while let Some(mut sequence) = self.inbox.pop_front() {
             sequence.enqueue(self.config.priority_step_ns, &self.ledger, now);
             self.waiting.push(sequence);
         }
-        self.admit_ahead(&mut pass);
+        let blocked = self.admit_ahead(&mut pass);
         while pass.grants.len() < self.running.len() {
             self.grant_next(&mut pass);
         }
-        let obstacle = self.admit(&mut pass);
+        // Whoever would have been let in ahead but for blocks does not wait for the tokens that went to others instead.
+        let still_first =
+            blocked.is_some_and(|id| self.waiting.first().is_some_and(|first| first.id() == id));
+        let obstacle = match self.admit(&mut pass) {
+            Some(Obstacle::Budget) if still_first => Some(Obstacle::Blocks),
+            obstacle => obstacle,
+        };
         self.ledger.set(obstacle, now);
         self.update_first(now);
         for (sequence, &tokens) in self.running.iter_mut().zip(&pass.grants) {
@@ -319,6 +339,7 @@ impl Scheduler {
             self.next_step += 1;
         }
         let Pass { preempted, ended, copies, .. } = pass;
+        self.unmade_copies.clone_from(&copies);
         SchedulerOutput { step, scheduled, preempted, ended, obstacle, copies }
     }
 
@@ -363,6 +384,7 @@ impl Scheduler {
         gpu: PassTimes,
         now: Nanos,
     ) -> Vec<Sampled> {
+        self.unmade_copies.clear();
         let mut sampled = Vec::with_capacity(tokens.len());
         let mut tokens = tokens.iter();
         for one in &output.scheduled {

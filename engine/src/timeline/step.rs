@@ -61,6 +61,9 @@ pub struct StepRecord {
     pub running: u32,
     /// Requests that the pass left waiting.
     pub waiting: u32,
+    /// The device failed in it: who ran has ended, and who waits is paused until the next step.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
     /// Where admission stopped; absent where nobody waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<Obstacle>,

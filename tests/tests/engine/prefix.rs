@@ -140,6 +140,31 @@ fn where_no_block_is_free_for_a_copy_the_last_one_is_computed_again() {
 }
 
 #[test]
+fn a_prompt_is_let_in_where_nothing_but_what_it_shares_makes_it_fit() {
+    let clock = ManualClock::new();
+    let mut bench = Bench::new(&clock, SchedulerConfig { num_blocks: 5, ..CACHING });
+    bench.submit(0, &shared(12, 13, 1), 3);
+    bench.step().expect("no failure was injected");
+    // Four of five blocks are in use, and it takes four: three of those.
+    bench.submit(1, &shared(12, 14, 2), 2);
+    bench.finish();
+    assert_eq!(bench.ended(1).engine_parts().queue_wait.total(), 0);
+    assert_eq!((bench.ended(0).tokens.len(), bench.engine.counters().preemptions_total), (3, 0));
+}
+
+#[test]
+fn a_block_of_one_token_is_computed_again_rather_than_copied() {
+    let clock = ManualClock::new();
+    let mut bench = Bench::new(&clock, SchedulerConfig { block_size: 1, ..CACHING });
+    bench.submit(0, &prompt(1, 8), 12);
+    bench.step().expect("no failure was injected");
+    bench.submit(1, &prompt(1, 8), 12);
+    bench.finish();
+    assert_eq!(bench.engine.runner().block_copies, 0);
+    assert_eq!(bench.ended(1).timeline.tokens().cached, 7);
+}
+
+#[test]
 fn recomputation_after_an_eviction_is_no_hit() {
     let clock = ManualClock::new();
     let scheduler = SchedulerConfig { max_batch_tokens: 16, prefix_cache: true, ..TIGHT };

@@ -20,18 +20,24 @@ struct Match {
 
 impl Scheduler {
     /// Lets in whoever outranks a prompt that is still on its way: that prompt would otherwise take all that the step has,
-    /// step after step, until it is done.
-    pub(super) fn admit_ahead(&mut self, pass: &mut Pass) {
+    /// step after step, until it is done. Says whom blocks kept out.
+    pub(super) fn admit_ahead(&mut self, pass: &mut Pass) -> Option<RequestId> {
         let most = self.config.max_num_seqs.min(self.config.max_batch_tokens) as usize;
         while let Some(first) = self.waiting.first() {
             let outranks = |s: &Sequence| s.num_uncomputed() > 1 && first.rank() < s.rank();
             if self.running.len() >= most || !self.running.iter().any(outranks) || self.awaits_prompt(first) {
-                return;
+                return None;
             }
-            if self.admit_first(pass).is_none() {
-                return;
+            // Those before it have not got their tokens yet; those behind it give way.
+            let before = self.running.iter().filter(|s| s.rank() < first.rank());
+            let lacks = |s: &Sequence| self.config.blocks_for(s.tokens().len()) - s.block_table().len();
+            let promised = before.map(lacks).sum();
+            let id = first.id();
+            if self.admit_first(promised, pass).is_none() && !self.forks.give_up_one(&mut self.pool) {
+                return Some(id);
             }
         }
+        None
     }
 
     /// Takes from the queue's front while slots, budget and blocks allow. Says what stopped it.
@@ -47,7 +53,7 @@ impl Scheduler {
                 return Some(Obstacle::Order);
             }
             let id = first.id();
-            let Some(idx) = self.admit_first(pass) else {
+            let Some(idx) = self.admit_first(0, pass) else {
                 if self.forks.give_up_one(&mut self.pool) {
                     continue;
                 }
@@ -60,15 +66,16 @@ impl Scheduler {
         None
     }
 
-    /// Lets in the first of the queue and says where it is in the batch, or `None` where too few blocks are free.
+    /// Lets in the first of the queue and says where it is in the batch, or `None` where too few blocks are free beside the
+    /// `promised` ones.
     ///
     /// A sequence is admitted only if all the tokens it has would fit now: a prompt is evicted because answers grew, not
     /// because it was let in where it could not fit.
-    fn admit_first(&mut self, pass: &mut Pass) -> Option<usize> {
+    fn admit_first(&mut self, promised: usize, pass: &mut Pass) -> Option<usize> {
         let first = self.waiting.first()?;
         let found = self.match_first_choice(first).unwrap_or_else(|| self.match_prefix(first));
         let shared = found.blocks.iter().filter(|&&block| self.pool.ref_count(block) > 0).count();
-        if self.config.blocks_for(first.tokens().len()) - shared > self.pool.num_free() {
+        if self.config.blocks_for(first.tokens().len()) - shared + promised > self.pool.num_free() {
             return None;
         }
         let mut sequence = self.waiting.pop_first()?;

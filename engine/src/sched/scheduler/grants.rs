@@ -63,8 +63,8 @@ impl Scheduler {
 
     /// Recompute preemption: the blocks go back, the generated tokens stay, the sequence goes back to its place in the queue.
     ///
-    /// A copy into one of its blocks that this pass has asked for is made all the same: all copies come before all writes, so
-    /// whoever has the block by then writes over it.
+    /// A copy into one of its blocks that a dropped step still owes is made all the same: all copies come before all writes,
+    /// so whoever has the block by then writes over it.
     fn preempt_last(&mut self, pass: &mut Pass) {
         let Some(mut sequence) = self.running.pop() else { return };
         self.release(&mut sequence);
