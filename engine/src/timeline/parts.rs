@@ -30,7 +30,8 @@ impl WaitCauses {
         self.slots + self.budget + self.blocks + self.order + self.paused
     }
 
-    pub(super) fn add(&mut self, more: Self) {
+    /// Adds cause by cause.
+    pub fn add(&mut self, more: Self) {
         self.slots += more.slots;
         self.budget += more.budget;
         self.blocks += more.blocks;

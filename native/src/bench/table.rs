@@ -196,16 +196,8 @@ fn slowest_gap(slowest: &SlowestGap) -> String {
 
 fn causes(report: &LatencyReport) -> String {
     let sums = &report.engine_ttft_parts;
-    let (mut causes, again) = (sums.parts.queue_wait, sums.parts.requeue);
-    for (to, more) in [
-        (&mut causes.slots, again.slots),
-        (&mut causes.budget, again.budget),
-        (&mut causes.blocks, again.blocks),
-        (&mut causes.order, again.order),
-        (&mut causes.paused, again.paused),
-    ] {
-        *to += more;
-    }
+    let mut causes = sums.parts.queue_wait;
+    causes.add(sums.parts.requeue);
     let WaitCauses { slots, budget, blocks, order, paused } = causes;
     let named = [
         ("slots", slots),
