@@ -217,6 +217,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
                 Ok(self.output(Some(record)))
             }
             Err(error) => {
+                record.failed = true;
                 for timeline in self.scheduler.fail_running(now) {
                     self.finished(timeline);
                 }
@@ -311,6 +312,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             done_at: schedule_at,
             gpu_ns: None,
             stages: None,
+            failed: false,
             decode_rows: decodes.count() as u32,
             prefill: prefills.map(|one| (one.id, one.num_tokens)).collect(),
             running: counters.running as u32,

@@ -33,6 +33,8 @@ pub struct SamplingParams {
     pub presence_penalty: f32,
     /// Over the answer: subtracted once per occurrence. 0.0 is off.
     pub frequency_penalty: f32,
+    /// Added to the logits of these tokens, before everything else; at most [`Self::MAX_LOGIT_BIAS`], each -100 to 100.
+    pub logit_bias: Vec<(u32, f32)>,
     /// Same seed, same tokens, whatever shares the batch. The host draws one where the user gave none.
     pub seed: u64,
     /// Texts that end the answer and are not part of it.
@@ -54,6 +56,7 @@ impl Default for SamplingParams {
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
             seed: 0,
             stop: Vec::new(),
             logprobs: None,
@@ -63,6 +66,8 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
+    /// The most tokens whose logits a request may move.
+    pub const MAX_LOGIT_BIAS: usize = 1024;
     /// The most alternatives a request may ask for.
     pub const MAX_LOGPROBS: u32 = 20;
     /// The most stop strings, and the most bytes in one.
@@ -105,6 +110,13 @@ impl SamplingParams {
             if !(v.is_finite() && (-100.0..=100.0).contains(&v)) {
                 return bad(name, v.to_string(), "-100 to 100");
             }
+        }
+        if self.logit_bias.len() > Self::MAX_LOGIT_BIAS {
+            return bad("logit_bias", format!("{} tokens", self.logit_bias.len()), "at most 1024 tokens");
+        }
+        let within = |bias: f32| bias.is_finite() && (-100.0..=100.0).contains(&bias);
+        if let Some((_, bias)) = self.logit_bias.iter().find(|(_, bias)| !within(*bias)) {
+            return bad("logit_bias", bias.to_string(), "-100 to 100");
         }
         if self.logprobs.is_some_and(|n| n > Self::MAX_LOGPROBS) {
             return bad("logprobs", self.logprobs.unwrap_or(0).to_string(), "0 to 20");
@@ -167,6 +179,10 @@ pub struct Request {
     pub priority: i32,
     /// The instant at which it ends [`FinishReason::Deadline`], wherever it is then.
     pub deadline: Option<Nanos>,
+    /// The request of which this is another choice: one that came before it, with the same prompt and the same priority.
+    /// This one waits until that one's prompt is computed (billed `order`) and starts from its blocks, whether the prefix
+    /// cache is on or off. Where that one has a token already, or has ended before, this is a request like any other.
+    pub fork_of: Option<RequestId>,
     /// What the host stamped on the way here.
     pub stamps: HostStamps,
 }
@@ -177,7 +193,7 @@ impl Request {
 
     /// A request of the usual priority and without a deadline.
     pub fn new(id: RequestId, prompt: Vec<u32>, params: SamplingParams, stamps: HostStamps) -> Self {
-        Self { id, prompt, params, priority: 0, deadline: None, stamps }
+        Self { id, prompt, params, priority: 0, deadline: None, fork_of: None, stamps }
     }
 }
 

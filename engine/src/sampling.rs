@@ -28,22 +28,36 @@ pub fn choice(row: &SampleRow) -> Choice {
     }
 }
 
-/// Whether the GPU can choose this row's token: it knows neither histories nor log-probabilities.
+/// Whether the GPU can choose this row's token: it knows neither histories nor biases nor log-probabilities.
 pub fn fits_gpu(params: &SamplingParams) -> bool {
-    !params.needs_history() && params.logprobs.is_none()
+    !moves_logits(params) && params.logprobs.is_none()
+}
+
+fn moves_logits(params: &SamplingParams) -> bool {
+    params.needs_history() || !params.logit_bias.is_empty()
 }
 
 /// Chooses one row's token from its `[vocab_size]` logits; [`sample::NO_TOKEN`] if none is finite.
 pub fn sample(logits: &[f32], row: &SampleRow) -> SampledToken {
     let choice = choice(row);
-    let token = if row.params.needs_history() {
-        let mut penalised = logits.to_vec();
-        penalise(&mut penalised, row);
-        sample::cpu(&penalised, &choice)
+    let token = if moves_logits(&row.params) {
+        let mut moved = logits.to_vec();
+        bias(&mut moved, &row.params.logit_bias);
+        penalise(&mut moved, row);
+        sample::cpu(&moved, &choice)
     } else {
         sample::cpu(logits, &choice)
     };
     SampledToken { token, logprobs: row.params.logprobs.map(|count| logprobs(logits, token, count)) }
+}
+
+/// Adds to the logits of some tokens. Ids outside the vocabulary are passed over.
+fn bias(logits: &mut [f32], biases: &[(u32, f32)]) {
+    for &(token, bias) in biases {
+        if let Some(logit) = logits.get_mut(token as usize) {
+            *logit += bias;
+        }
+    }
 }
 
 /// Applies the repetition, frequency and presence penalties, in this order. Ids outside the vocabulary are passed over.
@@ -129,6 +143,31 @@ mod tests {
         check_penalties(all, &[4, 4], 0, &[2.0, -2.0, 1.0, 0.0, 0.5]);
         // An id that the model lacks is passed over.
         check_penalties(repetition, &[77, u32::MAX], 1, &[2.0, -2.0, 1.0, 0.0, 4.0]);
+    }
+
+    #[test]
+    fn a_bias_moves_the_token_before_the_penalties_and_not_its_logprob() {
+        let check = |logit_bias: &[(u32, f32)], repetition_penalty: f32, expected: u32| {
+            let params = SamplingParams {
+                logit_bias: logit_bias.to_vec(),
+                repetition_penalty,
+                logprobs: Some(0),
+                ..SamplingParams::default()
+            };
+            assert!(!fits_gpu(&params) || logit_bias.is_empty());
+            let sampled = sample(&[2.0, 1.0, -1.0], &row(params, &[2], 1));
+            let sum: f64 = [2.0f64, 1.0, -1.0].iter().map(|x| x.exp()).sum();
+            let logprob = [2.0, 1.0, -1.0][expected as usize] - sum.ln();
+            let (chosen, _) = sampled.logprobs.unwrap();
+            assert_eq!((sampled.token, chosen.logprob), (expected, logprob as f32));
+        };
+        check(&[], 1.0, 0);
+        check(&[(1, 1.5)], 1.0, 1);
+        check(&[(0, -100.0), (1, -100.0)], 1.0, 2);
+        // 2 is in the prompt: its logit is 5 with the bias, and half of that with the penalty.
+        check(&[(2, 6.0)], 1.0, 2);
+        check(&[(2, 6.0), (0, 1.0)], 2.0, 0);
+        check(&[(u32::MAX, 9.0)], 1.0, 0);
     }
 
     #[test]

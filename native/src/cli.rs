@@ -22,7 +22,7 @@ pub use bench::{BenchArgs, Scenario};
 pub use parse::{Parsed, parse};
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
-pub use values::{Activations, Switch, TokenIds};
+pub use values::{Activations, JsonTarget, Switch, TokenIds};
 
 /// How to begin, and what a script gets back.
 const START: &str = "\
@@ -51,7 +51,7 @@ pub enum Command {
     /// Answer over HTTP as OpenAI's API does, on 127.0.0.1:8080
     Serve(ServeArgs),
     /// Measure under a load that is one word, and say where the time goes
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Take one request apart into twelve stages, each with its time, its share and what bounds it
     Trace(TraceArgs),
     /// Show adapters, test and measure the one that is used, and say what is missing
@@ -174,6 +174,7 @@ impl SamplingArgs {
             repetition_penalty: self.repetition_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
+            logit_bias: Vec::new(),
             seed: self.seed.unwrap_or(drawn_seed),
             stop: self.stop.clone(),
             logprobs: self.logprobs,

@@ -119,6 +119,12 @@ impl EngineHandle {
         self.shared.inbox.submit(submission)
     }
 
+    /// The same for requests that arrived at one instant: the engine's next pass sees all of them, or none. Returns those
+    /// that were not taken.
+    pub fn submit_together(&self, submissions: Vec<Submission>) -> Vec<Refused> {
+        self.shared.inbox.submit_together(submissions)
+    }
+
     /// Ends a request wherever it is; tokens after `asked_at` are counted as made for nobody. Of a request that has ended,
     /// or was never here, it is no more than a word. It gets through a full inbox too.
     pub fn abort(&self, id: RequestId, reason: FinishReason, asked_at: Nanos) {

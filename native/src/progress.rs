@@ -1,4 +1,4 @@
-//! Showing how far a download or a load is: a bar on a terminal, one line elsewhere.
+//! Showing how far a download, a load or a measurement is: a bar on a terminal, one line elsewhere.
 //!
 //! Writes to stderr only, so that stdout stays the result's.
 
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::cache::human_bytes;
 use crate::terminal::note;
 
-/// A progress bar over bytes.
+/// A progress bar over bytes or requests.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -36,6 +36,28 @@ impl Progress {
         bar.set_message(title.to_owned());
         bar.set_position(position);
         Self { bar }
+    }
+
+    /// Over `total` requests, with the time that is left.
+    pub fn requests(title: &str, total: u64) -> Self {
+        if !std::io::stderr().is_terminal() {
+            note(&format!("{title} ({total} requests)"));
+            return Self { bar: ProgressBar::hidden() };
+        }
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        if let Ok(style) =
+            ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} requests, {elapsed}, {eta} left")
+        {
+            bar.set_style(style);
+        }
+        bar.set_message(title.to_owned());
+        bar.set_position(0);
+        Self { bar }
+    }
+
+    /// Moves it on by one.
+    pub fn advance(&self) {
+        self.bar.inc(1);
     }
 
     /// Moves it to `position` bytes.

@@ -24,12 +24,12 @@ pub fn binary() -> PathBuf {
 }
 
 /// A folder of its own for each caller, empty at the start and gone at the end.
-struct Scratch {
-    path: PathBuf,
+pub struct Scratch {
+    pub path: PathBuf,
 }
 
 impl Scratch {
-    fn new() -> Self {
+    pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("firstlight-cli-{}-{number}", std::process::id()));
@@ -37,7 +37,7 @@ impl Scratch {
         Self { path }
     }
 
-    fn join(&self, below: &str) -> PathBuf {
+    pub fn join(&self, below: &str) -> PathBuf {
         self.path.join(below)
     }
 }
@@ -49,7 +49,7 @@ impl Drop for Scratch {
 }
 
 /// The command with an empty cache and none of the caller's settings.
-fn firstlight(cache: &Scratch, line: &[&str]) -> Command {
+pub fn firstlight(cache: &Scratch, line: &[&str]) -> Command {
     let mut command = Command::new(binary());
     let settings = std::env::vars_os().map(|(name, _)| name);
     for name in settings.filter(|name| {
@@ -62,13 +62,13 @@ fn firstlight(cache: &Scratch, line: &[&str]) -> Command {
     command
 }
 
-struct Ended {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
 }
 
-fn end(command: &mut Command) -> Ended {
+pub fn end(command: &mut Command) -> Ended {
     let output = command.output().expect("the binary starts");
     Ended {
         code: output.status.code(),
@@ -78,11 +78,11 @@ fn end(command: &mut Command) -> Ended {
 }
 
 /// The program's own lines of stderr: a driver may have written others.
-fn sentences(ended: &Ended) -> Vec<&str> {
+pub fn sentences(ended: &Ended) -> Vec<&str> {
     ended.stderr.lines().filter(|line| line.starts_with("firstlight: ")).collect()
 }
 
-fn check(line: &[&str], variables: &[(&str, &str)], code: i32, part: &str) {
+pub fn check(line: &[&str], variables: &[(&str, &str)], code: i32, part: &str) {
     let cache = Scratch::new();
     let ended = end(firstlight(&cache, line).envs(variables.iter().copied()));
     let all = format!("{line:?} {variables:?}\nstdout: {}\nstderr: {}", ended.stdout, ended.stderr);

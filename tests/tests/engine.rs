@@ -4,6 +4,7 @@ mod answer_text;
 mod bench;
 mod ends;
 mod failures;
+mod forks;
 mod prefix;
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};

@@ -1,5 +1,6 @@
 //! One test binary for the whole suite: it links once. Each module states one kind of claim.
 
+mod bench;
 mod cli;
 mod device;
 mod driver;

@@ -91,8 +91,20 @@ impl<'c> Load<'c> {
 
     fn step(&mut self) {
         let output = step_now(&mut self.engine).expect("no failure was injected");
+        self.take(output.events);
+    }
+
+    /// A step in which the device is lost, and so long until it works again.
+    fn lose_device(&mut self, rebuilt_in: Nanos) {
+        self.engine.runner_mut().scripted.fail_next();
+        let failed = step_now(&mut self.engine).expect_err("the device is lost");
+        self.take(failed.output.events);
+        self.clock.advance(rebuilt_in);
+    }
+
+    fn take(&mut self, events: Vec<RequestEvent>) {
         let now = self.clock.advance(10_000);
-        for event in output.events {
+        for event in events {
             match event {
                 RequestEvent::Token { id, .. } => {
                     self.first_tokens.entry(id).or_insert(now);
@@ -311,6 +323,26 @@ fn an_answer_that_was_evicted_is_to_blame_itself() {
         }
     }
     assert!(evicted > 0);
+}
+
+#[test]
+fn a_lost_device_is_to_blame_for_the_gap_of_an_answer_that_it_found_waiting() {
+    let clock = ManualClock::new();
+    let mut load = Load::new(&clock, SchedulerConfig { block_size: 2, num_blocks: 8, ..ROOMY });
+    load.submit(1, vec![1, 2], 14, None);
+    load.submit(2, vec![100, 101, 102, 103], 11, None);
+    while load.engine.counters().preemptions_total == 0 {
+        load.step();
+    }
+    load.lose_device(1_000_000_000);
+    load.finish();
+    let failed = load.engine.steps().iter().filter(|step| step.failed).count();
+    let reasons = load.report().finish_reasons;
+    assert_eq!((failed, reasons.failed, reasons.length), (1, 1, 1));
+    let answer = load.window.iter().find(|timeline| timeline.id() == RequestId(2)).expect("it ended");
+    let blame = slowest_gap(answer, load.engine.steps()).and_then(|gap| gap.blame).expect("it is long");
+    let BlameCause::Paused { lasted } = blame.cause else { panic!("{blame}") };
+    assert!(lasted >= 1_000_000_000 && lasted <= blame.gap, "{blame}");
 }
 
 fn text<'v>(event: &'v Value, field: &str) -> &'v str {

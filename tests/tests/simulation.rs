@@ -4,15 +4,15 @@
 mod coverage;
 mod rng;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
 use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
-use firstlight_engine::sched::{SchedulerConfig, Sequence, SequenceState};
+use firstlight_engine::sched::{SampleRow, SchedulerConfig, Sequence, SequenceState};
 use firstlight_engine::timeline::{
-    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, StepRecord, WaitCauses,
+    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, Residency, StepRecord, WaitCauses,
 };
 use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
 
@@ -29,6 +29,7 @@ const FAMILIES: u64 = 3;
 /// What a request must come to.
 struct Expected {
     prompt: Vec<u32>,
+    fork_of: Option<RequestId>,
     answer: Vec<u32>,
     reason: FinishReason,
     priority: i32,
@@ -51,6 +52,7 @@ struct Simulation<'c> {
     requests: Vec<Expected>,
     steps: Vec<StepRecord>,
     to_come: u32,
+    crowded: bool,
     failures: bool,
     /// Prompt tokens of all who were admitted, and those of them that were found.
     looked_up: u64,
@@ -76,6 +78,23 @@ impl<'c> Simulation<'c> {
             prefix_hash_bits: [64, 64, 2, 1][rng.below(4) as usize],
             priority_step_ns: rng.below(4) * 500,
         };
+        // Now and then a crowd at all priorities, with a token or two in a step for each and a block or two of the pool.
+        let crowded = rng.one_in(5);
+        let config = if crowded {
+            let max_num_seqs = rng.within(4, 10);
+            SchedulerConfig {
+                max_num_seqs,
+                max_batch_tokens: max_num_seqs + rng.within(0, 4),
+                block_size: rng.within(2, 4),
+                num_blocks: rng.within(max_num_seqs, 2 * max_num_seqs),
+                max_model_len: 48,
+                max_waiting: 60,
+                priority_step_ns: 1 + rng.below(4_000),
+                ..config
+            }
+        } else {
+            config
+        };
         clock.advance(rng.below(100));
         let runner =
             ScriptedRunner::new(config.num_blocks, config.block_size, VOCAB_SIZE).taking(clock, 1_000);
@@ -86,7 +105,7 @@ impl<'c> Simulation<'c> {
             engine_config: String::new(),
         };
         let engine = Engine::new(runner, clock, engine_config, None);
-        let to_come = rng.within(1, 20);
+        let to_come = if crowded { rng.within(10, 60) } else { rng.within(1, 20) };
         let failures = rng.one_in(4);
         Self {
             rng,
@@ -96,6 +115,7 @@ impl<'c> Simulation<'c> {
             requests: Vec::new(),
             steps: Vec::new(),
             to_come,
+            crowded,
             failures,
             looked_up: 0,
             found: 0,
@@ -134,6 +154,7 @@ impl<'c> Simulation<'c> {
         coverage.count("block copied", self.engine.runner().block_copies > 0);
         coverage.count("hit in spite of a weak hash", self.found > 0 && self.config.prefix_hash_bits < 64);
         assert!(self.requests.iter().all(|r| r.finished.is_some()), "someone never ended");
+        assert!(self.steps.iter().zip(0..).all(|(step, id)| step.id == id), "step ids follow each other");
     }
 
     fn submit(&mut self) {
@@ -147,6 +168,15 @@ impl<'c> Simulation<'c> {
             _ => self.rng.within(1, limit.max(2) - 1),
         };
         let mut prompt = self.prompt(prompt_len, idx);
+        // Another choice of a request, mostly of the last, whatever has become of that one.
+        let mut fork_of = None;
+        if idx > 0 && self.rng.one_in(4) {
+            let first = if self.rng.one_in(4) { self.rng.within(0, idx - 1) } else { idx - 1 };
+            fork_of = Some(RequestId(u64::from(first)));
+            if !self.rng.one_in(8) {
+                prompt.clone_from(&self.requests[first as usize].prompt);
+            }
+        }
         if self.rng.one_in(40) {
             prompt.push(VOCAB_SIZE);
         }
@@ -156,11 +186,15 @@ impl<'c> Simulation<'c> {
             repetition_penalty: if self.rng.one_in(2) { 1.1 } else { 1.0 },
             ..SamplingParams::default()
         };
-        let priority = match self.rng.below(6) {
+        let priority = match self.rng.below(if self.crowded { 2 } else { 6 }) {
             0 => self.rng.within(0, 6) as i32 - 3,
             _ => 0,
         };
         let priority = if self.rng.one_in(60) { 101 } else { priority };
+        let priority = match fork_of {
+            Some(first) if !self.rng.one_in(8) => self.requests[first.0 as usize].priority,
+            _ => priority,
+        };
         let longest = self.config.max_model_len.min(pool + 1);
         let never = params.max_tokens == 0
             || priority > 100
@@ -176,9 +210,10 @@ impl<'c> Simulation<'c> {
         let stamps = self.stamps();
         let deadline = self.rng.one_in(6).then(|| stamps.received + self.rng.below(12_000));
         let request = Request::new(RequestId(u64::from(idx)), prompt.clone(), params, stamps);
-        self.engine.submit(Request { priority, deadline, ..request });
+        self.engine.submit(Request { priority, deadline, fork_of, ..request });
         self.requests.push(Expected {
             prompt,
+            fork_of,
             answer,
             reason,
             priority,
@@ -262,7 +297,7 @@ impl<'c> Simulation<'c> {
                     Obstacle::Slots => &mut request.waited.slots,
                     Obstacle::Budget => &mut request.waited.budget,
                     Obstacle::Blocks if idx == 0 => &mut request.waited.blocks,
-                    Obstacle::Blocks => &mut request.waited.order,
+                    Obstacle::Blocks | Obstacle::Order => &mut request.waited.order,
                     Obstacle::Paused => &mut request.waited.paused,
                 };
                 *cause += elapsed;
@@ -332,21 +367,37 @@ impl<'c> Simulation<'c> {
                 RequestEvent::Finished { id, reason, detail, timeline, .. } => {
                     assert_eq!(detail.is_some(), reason == FinishReason::Rejected);
                     coverage.add(&timeline);
-                    self.finished(id, reason, *timeline, failed);
+                    self.finished(id, reason, *timeline, failed, coverage);
                 }
             }
         }
         if let Some(step) = output.step {
             assert!(step.schedule_at <= step.submit_at && step.submit_at <= step.done_at);
             let rows = step.decode_rows + step.prefill.iter().map(|(_, tokens)| tokens).sum::<u32>();
+            let batch = &self.engine.runner().last_batch;
+            assert_eq!((rows as usize, step.failed), (batch.num_rows(), failed));
+            let held: HashSet<_> = batch.block_tables.iter().flatten().collect();
+            // More are in use where a prompt is held for further choices.
+            assert!(step.blocks_used as usize >= held.len() && step.running as usize == batch.num_seqs());
+            let goes_on =
+                |row: &&SampleRow| batch.query_start.contains(&row.row) && row.position > row.prompt_len;
+            assert_eq!(step.decode_rows as usize, batch.sample_rows.iter().filter(goes_on).count());
             assert!(rows >= 1 && rows <= self.config.max_batch_tokens, "{rows} rows");
             assert_eq!(step.obstacle.is_some(), step.waiting > 0);
+            coverage.count("waited for another's prompt", step.obstacle == Some(Obstacle::Order));
             coverage.count("evictions", !step.preempted.is_empty());
         }
     }
 
-    fn finished(&mut self, id: RequestId, reason: FinishReason, mut timeline: RequestTimeline, failed: bool) {
-        self.check_counts(id, &timeline);
+    fn finished(
+        &mut self,
+        id: RequestId,
+        reason: FinishReason,
+        mut timeline: RequestTimeline,
+        failed: bool,
+        coverage: &mut Coverage,
+    ) {
+        self.check_counts(id, &timeline, coverage);
         let request = &mut self.requests[id.0 as usize];
         assert!(request.finished.replace(reason).is_none(), "{id} ends twice");
         assert_eq!(timeline.finish_reason(), Some(reason));
@@ -366,6 +417,9 @@ impl<'c> Simulation<'c> {
             assert_eq!(request.tokens, request.answer, "{id}");
         }
         timeline.check().expect("sums are exact");
+        // Each execution takes time.
+        let computes = |pair: &[Residency]| pair[0].place != Place::Running || pair[0].to > pair[0].from;
+        assert!(timeline.residency().windows(2).all(computes), "{id} is let in and evicted by one pass");
         if let Some(engine) = timeline.parts().and_then(|parts| parts.engine) {
             let (first, again) = (engine.queue_wait, engine.requeue);
             let waited = WaitCauses {
@@ -389,7 +443,7 @@ impl<'c> Simulation<'c> {
     }
 
     /// Cached, computed and wasted tokens and GPU time, counted again from the steps.
-    fn check_counts(&mut self, id: RequestId, timeline: &RequestTimeline) {
+    fn check_counts(&mut self, id: RequestId, timeline: &RequestTimeline, coverage: &mut Coverage) {
         let request = &self.requests[id.0 as usize];
         let counts = timeline.tokens();
         let gone_at = request.aborted.map_or(Nanos::MAX, |(_, gone_at)| gone_at);
@@ -398,10 +452,19 @@ impl<'c> Simulation<'c> {
         let attempts = timeline.attempts();
         if !attempts.is_empty() {
             self.looked_up += request.prompt.len() as u64;
-            self.found += u64::from(counts.cached);
+            self.found += if self.config.prefix_cache { u64::from(counts.cached) } else { 0 };
             assert_eq!(counts.cached, attempts[0].cached);
             assert!((counts.cached as usize) < request.prompt.len(), "the last token is always computed");
-            assert!(self.config.prefix_cache || attempts.iter().all(|attempt| attempt.cached == 0));
+            let again = &attempts[usize::from(request.fork_of.is_some())..];
+            assert!(self.config.prefix_cache || again.iter().all(|attempt| attempt.cached == 0));
+            let (cached, whole) = (counts.cached as usize, request.prompt.len() - 1);
+            coverage.count(
+                "a choice starts from the first one's blocks",
+                !self.config.prefix_cache && cached > 0,
+            );
+            let copied =
+                !self.config.prefix_cache && cached == whole && whole % self.config.block_size as usize > 0;
+            coverage.count("a choice starts from a copy of a block that is not full", copied);
         }
         let Some(first_token) = timeline.stamps().first_token else { return };
         let last = attempts.iter().rfind(|attempt| attempt.from < first_token).expect("it was admitted");

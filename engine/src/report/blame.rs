@@ -14,7 +14,7 @@ use super::latency::host_id;
 use super::{ReportWindow, nearest_rank};
 use crate::clock::Nanos;
 use crate::request::RequestId;
-use crate::timeline::{Obstacle, Place, RequestTimeline, StepRecord, StepRing};
+use crate::timeline::{Place, RequestTimeline, StepRecord, StepRing};
 
 /// A prompt chunk of another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -251,7 +251,7 @@ fn kind_by_rows(step: &StepRecord, id: RequestId, usual_rows: u32) -> Kind {
 struct Cut<'s> {
     slices: Vec<Slice<'s>>,
     host: Nanos,
-    /// Between steps, after a pass that found the device being rebuilt.
+    /// Between steps, after one in which the device failed.
     paused: Nanos,
 }
 
@@ -264,7 +264,7 @@ impl<'s> Cut<'s> {
             let begun = step.schedule_at.clamp(at, to);
             cut.between(begun - at, is_paused);
             is_evicted |= step.preempted.contains(&id);
-            is_paused = step.obstacle == Some(Obstacle::Paused);
+            is_paused = step.failed;
             let kind = match (is_paused, is_evicted) {
                 (true, _) => Kind::Paused,
                 (_, true) => Kind::Evicted,

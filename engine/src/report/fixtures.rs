@@ -83,6 +83,7 @@ pub(super) fn step(id: u64, schedule_at: Nanos, done_at: Nanos, decode_rows: u32
         done_at,
         gpu_ns: None,
         stages: None,
+        failed: false,
         decode_rows,
         prefill: Vec::new(),
         running: decode_rows,

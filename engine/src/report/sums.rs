@@ -5,9 +5,7 @@
 use serde::{Serialize, Serializer};
 
 use crate::clock::Nanos;
-use crate::timeline::{
-    DecodeParts, EngineParts, Parts, Preparation, RequestTimeline, RunParts, Transport, WaitCauses,
-};
+use crate::timeline::{DecodeParts, EngineParts, Parts, Preparation, RequestTimeline, RunParts, Transport};
 
 /// Sums that do not add up: a defect of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,14 +33,6 @@ fn mean(sum: Nanos, n: usize) -> Option<f64> {
     (n > 0).then(|| sum as f64 / n as f64)
 }
 
-fn add_causes(to: &mut WaitCauses, more: &WaitCauses) {
-    to.slots += more.slots;
-    to.budget += more.budget;
-    to.blocks += more.blocks;
-    to.order += more.order;
-    to.paused += more.paused;
-}
-
 fn add_run(to: &mut RunParts, more: &RunParts) {
     to.compute += more.compute;
     to.stall += more.stall;
@@ -51,8 +41,8 @@ fn add_run(to: &mut RunParts, more: &RunParts) {
 fn add_engine(to: &mut EngineParts, more: &EngineParts) {
     to.inbox.model_load += more.inbox.model_load;
     to.inbox.step += more.inbox.step;
-    add_causes(&mut to.queue_wait, &more.queue_wait);
-    add_causes(&mut to.requeue, &more.requeue);
+    to.queue_wait.add(more.queue_wait);
+    to.requeue.add(more.requeue);
     to.lost_prefill += more.lost_prefill;
     add_run(&mut to.prefill, &more.prefill);
 }

@@ -35,28 +35,19 @@ impl BlockPool {
     /// A free block with one reference now, or `None`. What it held is forgotten.
     pub fn allocate(&mut self) -> Option<BlockId> {
         let block = self.free.pop_front()?;
-        self.own(block);
-        Some(block)
-    }
-
-    /// Takes this very block, which is free, to write into it: what it holds stays in memory and is forgotten here.
-    pub fn claim(&mut self, block: BlockId) {
-        self.free.remove(block);
-        self.own(block);
-    }
-
-    fn own(&mut self, block: BlockId) {
         let count = &mut self.ref_counts[block.0 as usize];
         assert!(*count == 0, "block {block:?} was free with {count} references");
         *count = 1;
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.forget(block);
         }
+        Some(block)
     }
 
-    /// One more reference to a block that [`Self::find`] gave.
+    /// One more reference to a block that [`Self::find`] gave, or that somebody holds.
     pub fn share(&mut self, block: BlockId) {
-        assert!(self.is_cached(block), "block {block:?} is shared and holds nothing");
+        let holds = self.is_cached(block) || self.ref_counts[block.0 as usize] > 0;
+        assert!(holds, "block {block:?} is shared and holds nothing");
         let count = &mut self.ref_counts[block.0 as usize];
         if *count == 0 {
             self.free.remove(block);
@@ -174,7 +165,7 @@ mod tests {
         assert_eq!((pool.allocate(), pool.allocate()), (Some(blocks[2]), Some(blocks[0])));
         assert_eq!(pool.find(PrefixId::EMPTY, &[1, 2]), None);
         assert_eq!(pool.find(a, &[3, 4]), Some((blocks[1], ab)));
-        pool.claim(blocks[1]);
+        assert_eq!(pool.allocate(), Some(blocks[1]));
         assert_eq!((pool.find(a, &[3, 4]), pool.allocate()), (None, None));
     }
 

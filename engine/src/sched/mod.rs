@@ -6,6 +6,7 @@
 mod batch;
 mod block_pool;
 mod config;
+mod forks;
 mod free_list;
 mod prefix_cache;
 mod scheduler;

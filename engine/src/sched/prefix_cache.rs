@@ -107,6 +107,7 @@ impl PrefixCache {
         let held = self.contents.iter().flatten().count();
         assert!(indexed == held, "{indexed} blocks are indexed and {held} have contents");
         for (hash, blocks) in &self.by_hash {
+            assert!(!blocks.is_empty(), "nothing is indexed under {hash}, and it takes memory");
             for block in blocks {
                 let content = self.contents[block.0 as usize].as_ref();
                 assert!(content.is_some_and(|c| c.hash == *hash), "{block:?} is under the wrong hash");

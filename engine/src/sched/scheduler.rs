@@ -22,6 +22,7 @@ mod grants;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use super::forks::Forks;
 use super::wait_ledger::WaitLedger;
 use super::wait_queue::WaitQueue;
 use super::{Batch, BlockId, BlockPool, SchedulerConfig, Sequence};
@@ -101,6 +102,9 @@ pub struct Scheduler {
     running: Vec<Sequence>,
     ids: HashSet<RequestId>,
     deadlines: BTreeSet<(Nanos, RequestId)>,
+    /// Copies that a pass asked for and no step is known to have made: a step may be dropped half-way.
+    unmade_copies: Vec<(BlockId, BlockId)>,
+    forks: Forks,
     ledger: WaitLedger,
     /// Who was told to be the first in the queue.
     first: Option<RequestId>,
@@ -132,6 +136,8 @@ impl Scheduler {
             running: Vec::new(),
             ids: HashSet::new(),
             deadlines: BTreeSet::new(),
+            unmade_copies: Vec::new(),
+            forks: Forks::default(),
             ledger: WaitLedger::default(),
             first: None,
             next_step: 0,
@@ -159,7 +165,8 @@ impl Scheduler {
             return Err(RejectReason::PromptTooLong { prompt_len, max_model_len: config.max_model_len });
         }
         let vocab_size = config.vocab_size;
-        if let Some(&id) = request.prompt.iter().find(|&&id| id >= vocab_size) {
+        let biased = request.params.logit_bias.iter().map(|(id, _)| id);
+        if let Some(&id) = request.prompt.iter().chain(biased).find(|&&id| id >= vocab_size) {
             return Err(RejectReason::UnknownToken { id, vocab_size });
         }
         let needed_blocks = config.blocks_for(prompt_len + 1);
@@ -192,6 +199,7 @@ impl Scheduler {
                 self.next_arrival += 1;
                 self.ids.insert(sequence.id());
                 self.deadlines.extend(sequence.deadline().map(|at| (at, sequence.id())));
+                self.expect_fork(&mut sequence);
                 self.inbox.push_back(sequence);
                 Ok(())
             }
@@ -200,6 +208,23 @@ impl Scheduler {
                 sequence.transition(edge, now);
                 Err(sequence.into_timeline())
             }
+        }
+    }
+
+    /// Another choice waits for the first one's prompt; where that one is gone, or is not what it should be, it waits for
+    /// nobody.
+    fn expect_fork(&mut self, sequence: &mut Sequence) {
+        let Some(id) = sequence.fork_of() else { return };
+        let usable = self.get(id).is_some_and(|first| {
+            let prompt = &first.tokens()[..first.prompt_len()];
+            prompt == sequence.tokens()
+                && first.priority() == sequence.priority()
+                && first.num_generated() == 0
+        });
+        if usable {
+            self.forks.expect(id);
+        } else {
+            sequence.take_fork_of();
         }
     }
 
@@ -229,6 +254,9 @@ impl Scheduler {
     fn end(&mut self, mut sequence: Sequence, reason: FinishReason, now: Nanos) -> Box<RequestTimeline> {
         self.release(&mut sequence);
         self.ids.remove(&sequence.id());
+        if let Some(first) = sequence.take_fork_of() {
+            self.forks.settle(first, &mut self.pool);
+        }
         if let Some(at) = sequence.deadline() {
             self.deadlines.remove(&(at, sequence.id()));
         }
@@ -252,11 +280,23 @@ impl Scheduler {
         self.inbox.remove(idx)
     }
 
+    /// A live sequence, wherever it is.
+    fn get(&self, id: RequestId) -> Option<&Sequence> {
+        if !self.ids.contains(&id) {
+            return None;
+        }
+        let with_id = |s: &&Sequence| s.id() == id;
+        let waiting = || self.waiting.get(id);
+        self.inbox.iter().rev().find(with_id).or_else(waiting).or_else(|| self.running.iter().find(with_id))
+    }
+
     /// The device failed: all running sequences end, what the blocks held is gone, the queue stays and is paused until the
     /// next pass.
     pub fn fail_running(&mut self, now: Nanos) -> Vec<Box<RequestTimeline>> {
         self.ledger.set(Some(Obstacle::Paused), now);
         self.pool.forget_all();
+        self.unmade_copies.clear();
+        self.forks.give_up_all(&mut self.pool);
         let running = std::mem::take(&mut self.running);
         running.into_iter().map(|sequence| self.end(sequence, FinishReason::Failed, now)).collect()
     }
@@ -270,17 +310,24 @@ impl Scheduler {
             grants: Vec::with_capacity(self.running.len() + 1),
             preempted: Vec::new(),
             ended: self.expire(now),
-            copies: Vec::new(),
+            // Nothing was written since, so they can still be made, before those of this pass.
+            copies: std::mem::take(&mut self.unmade_copies),
         };
         while let Some(mut sequence) = self.inbox.pop_front() {
             sequence.enqueue(self.config.priority_step_ns, &self.ledger, now);
             self.waiting.push(sequence);
         }
-        self.admit_ahead(&mut pass);
+        let blocked = self.admit_ahead(&mut pass);
         while pass.grants.len() < self.running.len() {
             self.grant_next(&mut pass);
         }
-        let obstacle = self.admit(&mut pass);
+        // Whoever would have been let in ahead but for blocks does not wait for the tokens that went to others instead.
+        let still_first =
+            blocked.is_some_and(|id| self.waiting.first().is_some_and(|first| first.id() == id));
+        let obstacle = match self.admit(&mut pass) {
+            Some(Obstacle::Budget) if still_first => Some(Obstacle::Blocks),
+            obstacle => obstacle,
+        };
         self.ledger.set(obstacle, now);
         self.update_first(now);
         for (sequence, &tokens) in self.running.iter_mut().zip(&pass.grants) {
@@ -292,6 +339,7 @@ impl Scheduler {
             self.next_step += 1;
         }
         let Pass { preempted, ended, copies, .. } = pass;
+        self.unmade_copies.clone_from(&copies);
         SchedulerOutput { step, scheduled, preempted, ended, obstacle, copies }
     }
 
@@ -336,6 +384,7 @@ impl Scheduler {
         gpu: PassTimes,
         now: Nanos,
     ) -> Vec<Sampled> {
+        self.unmade_copies.clear();
         let mut sampled = Vec::with_capacity(tokens.len());
         let mut tokens = tokens.iter();
         for one in &output.scheduled {
@@ -348,6 +397,9 @@ impl Scheduler {
             }
             if sequence.num_uncomputed() == 0 {
                 let Some(&token) = tokens.next() else { panic!("fewer tokens than sample rows") };
+                if sequence.num_generated() == 0 {
+                    self.forks.prompt_computed(sequence, self.config.block_size as usize, &mut self.pool);
+                }
                 sequence.push_token(token, output.step, now);
                 sampled.push(Sampled { id: one.id, running_idx: one.running_idx });
             }
@@ -425,7 +477,7 @@ impl Scheduler {
     /// # Panics
     /// If they do not agree: a defect of ours.
     pub fn check_integrity(&self) {
-        self.pool.check_integrity(self.sequences().map(Sequence::block_table));
+        self.pool.check_integrity(self.sequences().map(Sequence::block_table).chain(self.forks.tables()));
         let most = self.config.max_num_seqs.min(self.config.max_batch_tokens) as usize;
         assert!(self.running.len() <= most, "{} run, {most} may", self.running.len());
         assert!(self.running.is_sorted_by_key(Sequence::rank), "the batch is in order of rank");

@@ -37,9 +37,9 @@ pub struct Sequence {
     /// Leading tokens that have K and V.
     num_computed: usize,
     block_table: Vec<BlockId>,
-    /// How many of its blocks are full and kept for others, and the beginning that they are.
-    num_kept: usize,
-    prefix: PrefixId,
+    /// The beginnings that its blocks end, as far as they are full and kept for others.
+    kept: Vec<PrefixId>,
+    fork_of: Option<RequestId>,
     arrival: u64,
     priority: i32,
     rank: Rank,
@@ -59,8 +59,8 @@ impl Sequence {
             tokens: request.prompt,
             num_computed: 0,
             block_table: Vec::new(),
-            num_kept: 0,
-            prefix: PrefixId::EMPTY,
+            kept: Vec::new(),
+            fork_of: request.fork_of,
             arrival,
             priority: request.priority,
             rank: Rank::default(),
@@ -85,8 +85,7 @@ impl Sequence {
         if matches!(next, Waiting | Finished) {
             assert!(self.block_table.is_empty(), "sequence {} leaves the batch with its blocks", self.id);
             self.num_computed = 0;
-            self.num_kept = 0;
-            self.prefix = PrefixId::EMPTY;
+            self.kept.clear();
         }
         if let Edge::Admitted { cached } = edge {
             self.num_computed = cached as usize;
@@ -137,26 +136,39 @@ impl Sequence {
         std::mem::take(&mut self.block_table)
     }
 
-    /// Starts from blocks that hold its beginning: the first `num_kept` of `blocks`, which end `prefix`, are kept for all.
-    pub(super) fn start_from(&mut self, blocks: Vec<BlockId>, num_kept: usize, prefix: PrefixId) {
+    /// Starts from blocks that hold its beginning; the first of them end the beginnings `kept`.
+    pub(super) fn start_from(&mut self, blocks: Vec<BlockId>, kept: Vec<PrefixId>) {
         assert!(self.block_table.is_empty(), "sequence {} has blocks before it starts", self.id);
         self.block_table = blocks;
-        self.num_kept = num_kept;
-        self.prefix = prefix;
+        self.kept = kept;
     }
 
     /// The next full block that nobody else can find yet: the block, what comes before it, and its tokens.
     pub(super) fn unkept_block(&self, block_size: usize) -> Option<(BlockId, PrefixId, &[u32])> {
-        let from = self.num_kept * block_size;
+        let from = self.kept.len() * block_size;
         let to = from + block_size;
-        (to <= self.num_computed)
-            .then(|| (self.block_table[self.num_kept], self.prefix, &self.tokens[from..to]))
+        let before = self.kept.last().copied().unwrap_or(PrefixId::EMPTY);
+        (to <= self.num_computed).then(|| (self.block_table[self.kept.len()], before, &self.tokens[from..to]))
     }
 
     /// The block that [`Self::unkept_block`] told is kept now; with it, the beginning is `prefix`.
     pub(super) fn block_kept(&mut self, prefix: PrefixId) {
-        self.num_kept += 1;
-        self.prefix = prefix;
+        self.kept.push(prefix);
+    }
+
+    /// The beginnings that its full blocks end.
+    pub(super) fn kept(&self) -> &[PrefixId] {
+        &self.kept
+    }
+
+    /// It is a request like any other from now on.
+    pub(super) fn take_fork_of(&mut self) -> Option<RequestId> {
+        self.fork_of.take()
+    }
+
+    /// The request of which it is another choice, until it has started.
+    pub(super) fn fork_of(&self) -> Option<RequestId> {
+        self.fork_of
     }
 
     /// The client asked for the end, or went away, at `at`.
@@ -211,6 +223,10 @@ impl Sequence {
     /// Its KV blocks, in position order.
     pub fn block_table(&self) -> &[BlockId] {
         &self.block_table
+    }
+    /// What it was asked with.
+    pub fn priority(&self) -> i32 {
+        self.priority
     }
     /// Its claim to be served, once it has been queued.
     pub fn rank(&self) -> Rank {

@@ -7,12 +7,13 @@
 use crate::clock::Nanos;
 use crate::timeline::{Obstacle, WaitCauses};
 
-/// Readings of the four totals at one instant.
+/// Readings of the five totals at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     slots: Nanos,
     budget: Nanos,
     blocks: Nanos,
+    order: Nanos,
     paused: Nanos,
 }
 
@@ -40,6 +41,7 @@ impl WaitLedger {
             Some(Obstacle::Slots) => totals.slots += elapsed,
             Some(Obstacle::Budget) => totals.budget += elapsed,
             Some(Obstacle::Blocks) => totals.blocks += elapsed,
+            Some(Obstacle::Order) => totals.order += elapsed,
             Some(Obstacle::Paused) => totals.paused += elapsed,
             None => {}
         }
@@ -80,6 +82,7 @@ impl Stay {
         let blocked = totals.blocks.saturating_sub(self.mark.blocks);
         self.waited.slots += totals.slots.saturating_sub(self.mark.slots);
         self.waited.budget += totals.budget.saturating_sub(self.mark.budget);
+        self.waited.order += totals.order.saturating_sub(self.mark.order);
         self.waited.paused += totals.paused.saturating_sub(self.mark.paused);
         if self.is_first {
             self.waited.blocks += blocked

@@ -57,6 +57,10 @@ impl WaitQueue {
         self.by_rank.remove(&rank)
     }
 
+    pub(super) fn get(&self, id: RequestId) -> Option<&Sequence> {
+        self.by_rank.get(self.ranks.get(&id)?)
+    }
+
     pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut Sequence> {
         self.by_rank.get_mut(self.ranks.get(&id)?)
     }

@@ -18,7 +18,7 @@ pub struct WaitCauses {
     pub budget: Nanos,
     /// It was first in the queue and did not fit into the free KV blocks.
     pub blocks: Nanos,
-    /// One before it did not fit.
+    /// One before it did not fit, or the request of which it is another choice has not computed their prompt yet.
     pub order: Nanos,
     /// The device was being rebuilt.
     pub paused: Nanos,
@@ -30,7 +30,8 @@ impl WaitCauses {
         self.slots + self.budget + self.blocks + self.order + self.paused
     }
 
-    pub(super) fn add(&mut self, more: Self) {
+    /// Adds cause by cause.
+    pub fn add(&mut self, more: Self) {
         self.slots += more.slots;
         self.budget += more.budget;
         self.blocks += more.blocks;

@@ -17,6 +17,8 @@ pub enum Obstacle {
     Budget,
     /// Too few free KV blocks for the first in the queue.
     Blocks,
+    /// The first in the queue is another choice of a request whose prompt is still being computed.
+    Order,
     /// The device is being rebuilt.
     Paused,
 }
@@ -59,6 +61,9 @@ pub struct StepRecord {
     pub running: u32,
     /// Requests that the pass left waiting.
     pub waiting: u32,
+    /// The device failed in it: who ran has ended, and who waits is paused until the next step.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
     /// Where admission stopped; absent where nobody waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<Obstacle>,

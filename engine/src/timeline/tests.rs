@@ -186,6 +186,72 @@ fn the_parts_are_those_that_a_person_would_add_up() {
     assert_eq!((timeline.tokens().computed, timeline.tokens().generated), (11, 3));
 }
 
+/// An answer of three tokens, five of which have K and V, is evicted at 30; then `edges`.
+fn evicted_at_30(edges: &[(Edge, Nanos)]) -> RequestTimeline {
+    let mut all = vec![(Edge::Queued, 6), (admitted(), 6), (chunk(3), 6)];
+    for (step, at) in [(0, 10), (1, 20), (2, 30)] {
+        all.extend([(computed(if step == 0 { 3 } else { 1 }), at), (token(step), at), (chunk(1), at)]);
+    }
+    all.pop();
+    all.push((Edge::Preempted, 30));
+    all.extend_from_slice(edges);
+    live(&all)
+}
+
+#[test]
+fn recomputing_lasts_until_the_old_position_however_often_it_is_interrupted() {
+    let timeline = evicted_at_30(&[
+        (admitted(), 40),
+        (chunk(2), 40),
+        (computed(2), 50),
+        (Edge::Preempted, 50),
+        (admitted(), 60),
+        (chunk(4), 60),
+        (computed(4), 70),
+        (chunk(1), 70),
+        (computed(1), 80),
+        // Five have K and V again.
+        (chunk(1), 85),
+        (computed(1), 90),
+        (token(3), 90),
+        (finished(), 95),
+    ]);
+    timeline.check().unwrap();
+    let expected = DecodeParts { compute: 20 + 15, stall: 0, requeue: 10 + 10, recompute: 10 + 20 };
+    assert_eq!(timeline.decode(), Some(expected));
+}
+
+#[test]
+fn an_answer_that_finds_all_its_tokens_again_recomputes_nothing() {
+    let timeline = evicted_at_30(&[
+        (Edge::Admitted { cached: 5 }, 40),
+        (chunk(1), 40),
+        (computed(1), 50),
+        (token(3), 50),
+        (finished(), 50),
+    ]);
+    timeline.check().unwrap();
+    let expected = DecodeParts { compute: 20 + 10, stall: 0, requeue: 10, recompute: 0 };
+    assert_eq!(timeline.decode(), Some(expected));
+    let again = timeline.attempts()[1];
+    assert_eq!((again.from, again.to, again.cached, again.computed), (40, 40, 5, 0));
+    // What an eviction finds again is no hit.
+    assert_eq!(timeline.tokens().cached, 0);
+}
+
+#[test]
+fn a_request_with_one_profiled_pass_is_profiled() {
+    let pass = |profiled| Edge::Computed { tokens: 1, gpu: PassTimes { gpu_ns: None, profiled } };
+    let check = |passes: [bool; 3], expected: bool| {
+        let mut edges = vec![(Edge::Queued, 6), (admitted(), 6)];
+        edges.extend(passes.into_iter().map(|profiled| (pass(profiled), 9)));
+        assert_eq!(live(&edges).is_profiled(), expected);
+    };
+    check([false, false, false], false);
+    check([false, true, false], true);
+    check([true, false, false], true);
+}
+
 #[test]
 fn on_a_clock_that_stands_still_the_stay_with_the_first_token_is_not_lost() {
     let timeline = live(&[

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{EngineArgs, values};
+use super::EngineArgs;
+use super::values::{self, JsonTarget};
 
 /// A load that is one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,7 +28,7 @@ pub enum Scenario {
 /// `firstlight bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// A load that is one word
+    /// A load that is one word; where no load is named, alone
     #[arg(long, env = "FIRSTLIGHT_SCENARIO", value_name = "NAME", conflicts_with_all = ["rate", "concurrency", "trace"])]
     pub scenario: Option<Scenario>,
     /// Open loop: requests arrive at random (Poisson), so many a second on average, whatever becomes of those before
@@ -46,15 +47,16 @@ pub struct BenchArgs {
     #[arg(long, env = "FIRSTLIGHT_TRACE_SPEED", value_name = "X", default_value_t = 1.0, value_parser = values::positive)]
     pub trace_speed: f64,
     /// Leave out so many requests at the trace's start
-    #[arg(long, env = "FIRSTLIGHT_TRACE_SKIP", value_name = "N", default_value_t = 0)]
+    #[arg(long, env = "FIRSTLIGHT_TRACE_SKIP", value_name = "N", default_value_t = 0, value_parser = values::whole(0, 1_000_000))]
     pub trace_skip: u32,
-    /// Requests of one run; by default what the scenario says, 32 for the loops, and the whole trace
+    /// Requests of one run; by default what the scenario says (4 for alone and contexts), 32 for the loops, and the whole
+    /// trace
     #[arg(long, env = "FIRSTLIGHT_REQUESTS", value_name = "N", value_parser = values::whole(1, 1_000_000))]
     pub requests: Option<u32>,
     /// Tokens of a prompt
     #[arg(long, env = "FIRSTLIGHT_PROMPT_TOKENS", value_name = "N", default_value_t = 64, value_parser = values::whole(1, 1_000_000))]
     pub prompt_tokens: u32,
-    /// Tokens at the beginning of each prompt that all have in common
+    /// Tokens at the beginning of each prompt that all of one run have in common
     #[arg(long, env = "FIRSTLIGHT_SHARED_TOKENS", value_name = "N", default_value_t = 0, value_parser = values::whole(0, 1_000_000))]
     pub shared_tokens: u32,
     /// Tokens of an answer
@@ -64,12 +66,22 @@ pub struct BenchArgs {
     #[arg(long, env = "FIRSTLIGHT_REPEATS", value_name = "N", default_value_t = 3, value_parser = values::whole(1, 100))]
     pub repeats: u32,
     /// Same seed, same prompts and arrivals
-    #[arg(long, env = "FIRSTLIGHT_SEED", value_name = "N", default_value_t = 1)]
+    #[arg(long, env = "FIRSTLIGHT_SEED", value_name = "N", default_value_t = 1, value_parser = values::seed)]
     pub seed: u64,
     /// Write the whole result, every timeline included, to a file; without a name to stdout, and nothing else there
-    #[arg(long, env = "FIRSTLIGHT_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<String>,
+    #[arg(long, env = "FIRSTLIGHT_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::json_target)]
+    pub json: Option<JsonTarget>,
+    /// The flags that were typed, by their names in this struct; those that came from the environment are not among them.
+    #[arg(skip)]
+    pub typed: Vec<String>,
     /// Model and room.
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+impl BenchArgs {
+    /// Whether this flag, by its name in this struct, was typed.
+    pub fn has_typed(&self, flag: &str) -> bool {
+        self.typed.iter().any(|typed| typed == flag)
+    }
 }

@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
-use super::Cli;
+use super::{Cli, Command};
 use crate::failure::Failure;
 
 /// What [`parse`] found instead of a command.
@@ -23,7 +23,11 @@ pub enum Parsed {
 }
 
 /// Flags of which one at most counts: a typed one silences the others' variables.
-const RIVALS: [&[&str]; 2] = [&["prompt", "file", "stdin", "ids"], &["kv_memory", "kv_blocks"]];
+const RIVALS: [&[&str]; 3] = [
+    &["prompt", "file", "stdin", "ids"],
+    &["kv_memory", "kv_blocks"],
+    &["scenario", "rate", "concurrency", "trace"],
+];
 
 /// The variables follow one rule, so the help states the rule and stays readable.
 const VARIABLES: &str = "Every flag is also a variable: --max-tokens is FIRSTLIGHT_MAX_TOKENS. A flag that is typed wins; a variable that is empty counts as absent.";
@@ -51,7 +55,12 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
     };
     let parsed = command(heard).try_get_matches_from(&words).and_then(|found| Cli::from_arg_matches(&found));
     match parsed {
-        Ok(cli) => Ok(Parsed::Command(Box::new(cli))),
+        Ok(mut cli) => {
+            if let Command::Bench(args) = &mut cli.command {
+                args.typed = typed;
+            }
+            Ok(Parsed::Command(Box::new(cli)))
+        }
         Err(error) => told(&error, Source::Variable, &words),
     }
 }
@@ -211,6 +220,14 @@ mod tests {
         check("run - -p b", Err("exclude each other"));
         check("run --seed 1 --seed 2", Err("--seed was given twice"));
         check("run --json=1", Err("--json"));
+        check("bench --rate 2 --json", Ok(()));
+        check("bench --json out.json --scenario burst-8x2", Ok(()));
+        check("bench --scenario burst", Err("--scenario"));
+        check("bench --scenario alone --rate 1", Err("exclude each other"));
+        check("bench --rate 1 --concurrency 2", Err("exclude each other"));
+        check("bench --trace x.csv --concurrency 2", Err("exclude each other"));
+        check("bench --rate 0", Err("--rate is \"0\"; it must be a number above 0"));
+        check("bench --seed one", Err("--seed is \"one\"; it must be a whole number"));
         check(&format!("run --slots {}", "9".repeat(5000)), Err("9\"...; it must be a whole number"));
     }
 
@@ -239,6 +256,7 @@ mod tests {
             !is_silenced("prompt", &typed(&["prompt"])) && !is_silenced("prompt", &typed(&["kv_blocks"]))
         );
         assert!(!is_silenced("slots", &typed(&["slots", "file"])));
+        assert!(is_silenced("scenario", &typed(&["rate"])) && is_silenced("rate", &typed(&["trace"])));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Pure functions of the text. Invariant: an error reads on after "`--flag` is "value"; " and says what is right.
 
+use std::path::PathBuf;
+
 /// How activations are kept between kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activations {
@@ -32,6 +34,27 @@ pub(super) fn switch(text: &str) -> Result<Switch, String> {
         "on" => Ok(Switch::On),
         "off" => Ok(Switch::Off),
         _ => Err("it must be on or off".into()),
+    }
+}
+
+/// Where a result goes as JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JsonTarget {
+    /// Nowhere: the variable that asks every command for JSON says no.
+    Nowhere,
+    /// Standard output, and nothing else there.
+    Stdout,
+    /// A file.
+    File(PathBuf),
+}
+
+/// A file's name, or what [`super::OutputArgs`] takes as yes or no: the two share a variable.
+pub(super) fn json_target(text: &str) -> Result<JsonTarget, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "-" | "1" | "true" | "t" | "yes" | "y" | "on" => Ok(JsonTarget::Stdout),
+        "0" | "false" | "f" | "no" | "n" | "off" => Ok(JsonTarget::Nowhere),
+        "" => Err("it must be a file's name".into()),
+        _ => Ok(JsonTarget::File(text.into())),
     }
 }
 
@@ -175,5 +198,10 @@ mod tests {
         check(activations("i8"), Err("not built yet"));
         check(activations("bf16"), Err("f32 or auto"));
         check(dash("hello"), Err("-p TEXT"));
+        check(json_target("-"), Ok(JsonTarget::Stdout));
+        check(json_target("1"), Ok(JsonTarget::Stdout));
+        check(json_target("False"), Ok(JsonTarget::Nowhere));
+        check(json_target("./1"), Ok(JsonTarget::File("./1".into())));
+        check(json_target(""), Err("file"));
     }
 }

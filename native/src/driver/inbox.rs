@@ -47,7 +47,16 @@ impl Inbox {
     }
 
     pub(super) fn submit(&self, submission: Submission) -> Result<(), Refused> {
+        self.put(&mut self.lock(), submission)
+    }
+
+    /// All at once: whoever takes the first of them out takes all. Those that find no room come back.
+    pub(super) fn submit_together(&self, submissions: Vec<Submission>) -> Vec<Refused> {
         let mut state = self.lock();
+        submissions.into_iter().filter_map(|submission| self.put(&mut state, submission).err()).collect()
+    }
+
+    fn put(&self, state: &mut State, submission: Submission) -> Result<(), Refused> {
         let full = state.submissions >= self.capacity;
         let busy = || RejectReason::Busy { waiting: u32::try_from(state.submissions).unwrap_or(u32::MAX) };
         let submission = Box::new(submission);

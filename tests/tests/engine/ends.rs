@@ -147,6 +147,62 @@ fn an_urgent_prompt_does_not_wait_for_the_end_of_a_long_one() {
 }
 
 #[test]
+fn an_urgent_prompt_is_not_let_in_on_blocks_that_those_before_it_are_about_to_take() {
+    let clock = ManualClock::new();
+    let tight = SchedulerConfig { max_num_seqs: 5, max_batch_tokens: 5, num_blocks: 6, ..ROOMY };
+    let mut bench = Bench::new(&clock, tight);
+    // One token of each in steps 0 to 3, which fill a block of each; then request 2 ends.
+    for (id, priority, len, max_tokens) in
+        [(0, 0, 1, 6), (1, 0, 1, 9), (2, 0, 1, 4), (3, 0, 1, 9), (4, 1, 8, 1)]
+    {
+        let usual = request(id, &prompt(100 * id as u32 + 1, len), greedy(max_tokens), clock.now());
+        bench.engine.submit(Request { priority, ..usual });
+    }
+    bench.step().expect("no failure was injected");
+    bench.submit(5, &[7], 2);
+    bench.finish();
+    // Request 5 outranks the prompt of request 4, and step 4 has a free slot; but those before it take the two free blocks
+    // and that of request 4, and it waits for the end of request 0.
+    assert_eq!(bench.steps[4].preempted, [RequestId(4)]);
+    assert_eq!(bench.ended(5).timeline.preemptions(), 0);
+    let waited = bench.ended(5).engine_parts().queue_wait;
+    assert_eq!((waited.slots, waited.blocks, waited.total()), (3, 2, 5));
+}
+
+#[test]
+fn of_two_urgent_prompts_one_waits_where_both_do_not_fit() {
+    let clock = ManualClock::new();
+    let mut bench = Bench::new(&clock, SchedulerConfig { max_batch_tokens: 8, num_blocks: 21, ..ROOMY });
+    let usual = request(0, &prompt(1, 40), greedy(1), clock.now());
+    bench.engine.submit(Request { priority: 1, ..usual });
+    (0..2).for_each(|_| bench.step().expect("no failure was injected"));
+    // Four blocks are in use; each takes nine, and the first one's answer two more.
+    bench.submit(1, &prompt(100, 36), 8);
+    bench.submit(2, &prompt(200, 36), 8);
+    bench.finish();
+    assert_eq!(bench.engine.counters().preemptions_total, 0);
+    assert_eq!(bench.ended(1).engine_parts().queue_wait.total(), 0);
+    let waited = bench.ended(2).engine_parts().queue_wait;
+    // While the long prompt takes all that a step has left, that is what stops admission.
+    assert!(waited.blocks > 0 && waited.budget + waited.blocks == waited.total(), "{waited:?}");
+}
+
+#[test]
+fn an_urgent_prompt_that_does_not_fit_beside_an_answer_evicts_none() {
+    let clock = ManualClock::new();
+    let mut bench = Bench::new(&clock, SchedulerConfig { num_blocks: 3, ..ROOMY });
+    let usual = request(0, &prompt(1, 4), greedy(6), clock.now());
+    bench.engine.submit(Request { priority: 1, ..usual });
+    bench.step().expect("no failure was injected");
+    // Two blocks are free and it takes two; but the answer needs one of them in this very step.
+    bench.submit(1, &prompt(100, 5), 2);
+    bench.finish();
+    assert_eq!(bench.engine.counters().preemptions_total, 0);
+    let waited = bench.ended(1).engine_parts().queue_wait;
+    assert_eq!((waited.blocks, waited.total()), (5, 5));
+}
+
+#[test]
 fn a_priority_out_of_range_is_refused_with_its_value() {
     let clock = ManualClock::new();
     let mut bench = Bench::new(&clock, ROOMY);
@@ -172,4 +228,20 @@ fn gpu_times_stand_beside_the_sums() {
         bench.engine.steps().iter().map(|step| step.gpu_ns).collect::<Vec<_>>(),
         (1..=6).map(Some).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn an_urgent_prompt_that_blocks_keep_out_is_billed_blocks_and_not_the_tokens_of_others() {
+    let clock = ManualClock::new();
+    // Twelve blocks of four. The long prompt takes two more each step, and leaves none of the step's eight tokens.
+    let scheduler = SchedulerConfig { max_batch_tokens: 8, num_blocks: 12, priority_step_ns: 5, ..ROOMY };
+    let mut bench = Bench::new(&clock, scheduler);
+    bench.submit(0, &prompt(1, 46), 1);
+    (0..3).for_each(|_| bench.step().expect("no failure was injected"));
+    let late = request(1, &prompt(100, 26), greedy(1), clock.now());
+    bench.engine.submit(Request { priority: -1, ..late });
+    bench.finish();
+    // Seven blocks are needed and six are free; three steps later the long prompt is done.
+    let waited = bench.ended(1).engine_parts().queue_wait;
+    assert_eq!((waited.blocks, waited.total()), (3, 3));
 }

@@ -29,7 +29,8 @@ fn a_lost_device_ends_those_who_run_and_pauses_those_who_wait() {
     for id in [0, 1] {
         assert_eq!((bench.ended(id).reason, bench.ended(id).tokens.len()), (FinishReason::Failed, 1));
     }
-    assert_eq!(bench.engine.counters().blocks_free, 64);
+    let counters = bench.engine.counters();
+    assert_eq!((counters.blocks_free, counters.steps_total), (64, 2), "a failed step is one too");
     // The host builds the device again, which takes a while.
     clock.advance(7_000);
     let fresh = ScriptedRunner::new(64, 4, VOCAB_SIZE).taking(&clock, 1);
@@ -68,41 +69,71 @@ fn a_runner_that_answers_nonsense_has_failed() {
     }
 }
 
-/// Never ready the first time.
-struct Slow<'c>(ScriptedRunner<'c>, bool);
+/// Not ready in one of its executions: that step is dropped.
+struct Slow<'c> {
+    runner: ScriptedRunner<'c>,
+    /// Executions before that one.
+    ready_for: Option<u32>,
+}
 
 impl ModelRunner for Slow<'_> {
     async fn execute(&mut self, batch: &Batch) -> Result<RunnerOutput, RunnerError> {
-        if !std::mem::replace(&mut self.1, true) {
+        let ready_for = self.ready_for;
+        self.ready_for = ready_for.and_then(|executions| executions.checked_sub(1));
+        if ready_for == Some(0) {
             std::future::pending::<()>().await;
         }
-        self.0.execute(batch).await
+        self.runner.execute(batch).await
     }
 }
 
 #[test]
 fn a_step_dropped_while_the_device_works_loses_nothing() {
-    let clock = ManualClock::new();
-    let runner = Slow(ScriptedRunner::new(64, 4, VOCAB_SIZE), false);
-    let mut engine = Engine::new(runner, &clock, config(ROOMY, &[]), None);
-    engine.submit(request(0, &[], SamplingParams::default(), 0));
-    engine.submit(request(1, &[5, 6], SamplingParams { max_tokens: 3, ..SamplingParams::default() }, 0));
-    let first = pin!(engine.step()).poll(&mut Context::from_waker(Waker::noop()));
-    assert!(matches!(first, Poll::Pending));
-    let (mut tokens, mut ended) = (Vec::new(), Vec::new());
-    while engine.has_work() {
-        for event in step_now(&mut engine).expect("no failure was injected").events {
-            match event {
-                RequestEvent::Token { token, .. } => tokens.push(token.token),
-                RequestEvent::Finished { id, reason, timeline, .. } => {
-                    timeline.check().expect("sums are exact");
-                    ended.push((id.0, reason));
+    // The second prompt comes with step `comes_at`.
+    let check = |prompts: [&[u32]; 2], comes_at: u32, dropped: u32, copies: u64| {
+        let clock = ManualClock::new();
+        let runner = Slow { runner: ScriptedRunner::new(64, 4, VOCAB_SIZE), ready_for: Some(dropped) };
+        let scheduler = SchedulerConfig { prefix_cache: true, ..ROOMY };
+        let mut engine = Engine::new(runner, &clock, config(scheduler, &[]), None);
+        let submit = |engine: &mut Engine<Slow<'_>, _>, id: usize| {
+            let params = SamplingParams { max_tokens: 5, ..SamplingParams::default() };
+            engine.submit(request(id as u64, prompts[id], params, 0));
+        };
+        submit(&mut engine, 0);
+        let (mut tokens, mut ended) = ([vec![], vec![]], 0);
+        for step in 0.. {
+            if step == comes_at {
+                submit(&mut engine, 1);
+            }
+            if !engine.has_work() {
+                break;
+            }
+            if step == dropped {
+                let polled = pin!(engine.step()).poll(&mut Context::from_waker(Waker::noop()));
+                assert!(matches!(polled, Poll::Pending));
+                continue;
+            }
+            for event in step_now(&mut engine).expect("no failure was injected").events {
+                match event {
+                    RequestEvent::Token { id, token, .. } => tokens[id.0 as usize].push(token.token),
+                    RequestEvent::Finished { reason, timeline, .. } => {
+                        timeline.check().expect("sums are exact");
+                        let is_empty = timeline.tokens().prompt == 0;
+                        assert_eq!(reason == FinishReason::Rejected, is_empty);
+                        ended += 1;
+                    }
                 }
             }
         }
-    }
-    assert_eq!(ended, [(0, FinishReason::Rejected), (1, FinishReason::Length)]);
-    assert_eq!(tokens, answer(&[5, 6], 3));
+        let whole = prompts.map(|prompt| if prompt.is_empty() { Vec::new() } else { answer(prompt, 5) });
+        assert_eq!((tokens, ended), (whole, 2));
+        assert_eq!(engine.runner().runner.block_copies, copies);
+    };
+    check([&[5, 6], &[]], 0, 0, 0);
+    check([&[5, 6], &[7]], 2, 2, 0);
+    // The step that would have copied the block with the prompt's last token is the one that is dropped.
+    let full = prompt(1, 8);
+    check([&full, &full], 1, 1, 1);
 }
 
 /// Goes back by one nanosecond whenever it is asked.

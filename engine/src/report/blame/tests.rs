@@ -118,7 +118,7 @@ fn time_without_a_step_is_the_hosts_beyond_the_usual_step() {
 #[test]
 fn a_device_that_was_rebuilt_is_blamed_for_the_time_until_the_next_pass() {
     let mut paused = step(4, 50 * MS, 55 * MS, 2);
-    paused.obstacle = Some(Obstacle::Paused);
+    paused.failed = true;
     let steps = with(before(), [paused, step(5, 12_055 * MS, 12_065 * MS, 2)]);
     let sentence = "12.0 s, because the device was being rebuilt for 12.0 s";
     check(&slow(5, 12_065), &steps, BlameCause::Paused { lasted: 12_005 * MS }, sentence);
@@ -170,6 +170,8 @@ fn what_the_ring_lost_is_not_made_up() {
 
 #[test]
 fn the_slowest_gap_of_a_window_is_the_first_of_the_longest() {
+    let even = answered(1, 0, &[(0, 20), (1, 50), (2, 80)], false);
+    assert_eq!(slowest_gap(&even, &StepRing::default()).map(|slowest| slowest.token_idx), Some(1));
     let mut window = ReportWindow::default();
     assert_eq!(slowest_gap_of(&window, &StepRing::default()), None);
     for (id, to) in [(3, 70), (1, 140), (2, 140)] {

@@ -153,6 +153,8 @@ fn the_parts_sum_to_the_wholes_and_the_evicted_request_shows_what_it_lost() {
     assert_eq!(report.decode_parts.parts.requeue, 5);
     let shares: f64 = report.ttft_parts.shares().unwrap().iter().map(|(_, share)| share).sum();
     assert!((shares - 1.0).abs() < 1e-12, "{shares}");
+    let shares = [engine.inbox_share(), engine.queue_share(), engine.prefill_share(), engine.waste_share()];
+    assert!((shares.map(Option::unwrap).iter().sum::<f64>() - 1.0).abs() < 1e-12, "{shares:?}");
     // The gaps: 40 of the evicted one, 12 and 8 of the second. Per output token: 40 and 10.
     let gaps = report.wholes.inter_token.unwrap();
     assert_eq!((gaps.n, gaps.sum, gaps.min, gaps.p50, gaps.max), (3, 60, 8, 12, 40));
@@ -208,7 +210,7 @@ fn gaps_stand_by_the_batch_that_made_the_token_and_by_its_position() {
 fn gauges_are_of_the_steps_within_the_window() {
     let mut evicting = step(1, 20, 30, 4);
     evicting.preempted = vec![RequestId(3), RequestId(4)];
-    let steps = ring([step(0, 1, 5, 8), evicting, step(2, 30, 40, 2), step(3, 900, 950, 8)]);
+    let steps = ring([step(0, 1, 15, 8), evicting, step(2, 30, 40, 2), step(3, 900, 950, 8)]);
     let window = window([answered(1, 10, &[(1, 30), (2, 40)], false)]);
     let gauges = fold(&window, &steps).gauges;
     assert_eq!((gauges.steps, gauges.preemptions_in_steps), (2, 2));

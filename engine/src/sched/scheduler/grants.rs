@@ -15,6 +15,9 @@ impl Scheduler {
         let in_table = sequence.block_table().len() * self.config.block_size as usize;
         let room_in_table = in_table - sequence.num_computed_tokens();
         while room_in_table == 0 && self.pool.num_free() == 0 {
+            if self.forks.give_up_one(&mut self.pool) {
+                continue;
+            }
             let last = self.running.len() - 1;
             if last == 0 {
                 let id = self.running[0].id();
@@ -60,8 +63,8 @@ impl Scheduler {
 
     /// Recompute preemption: the blocks go back, the generated tokens stay, the sequence goes back to its place in the queue.
     ///
-    /// A copy into one of its blocks that this pass has asked for is made all the same: all copies come before all writes, so
-    /// whoever has the block by then writes over it.
+    /// A copy into one of its blocks that a dropped step still owes is made all the same: all copies come before all writes,
+    /// so whoever has the block by then writes over it.
     fn preempt_last(&mut self, pass: &mut Pass) {
         let Some(mut sequence) = self.running.pop() else { return };
         self.release(&mut sequence);
