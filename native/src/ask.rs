@@ -75,16 +75,31 @@ impl Ask {
         self,
         id: RequestId,
         engine: &EngineHandle,
-        mut events: EventSink,
+        events: EventSink,
+        left: &dyn Fn() -> Option<(FinishReason, Nanos)>,
+    ) {
+        let labels = self.labels.clone().unwrap_or_else(|| labels(id, self.route, engine.clock()));
+        self.send_choices(vec![Seat { id, labels, events }], engine, left);
+    }
+
+    /// The same for several choices from one prompt, which is prepared once: each but the first waits for the first one's
+    /// prompt, starts from it, and draws with a seed of its own.
+    pub fn send_choices(
+        self,
+        seats: Vec<Seat>,
+        engine: &EngineHandle,
         left: &dyn Fn() -> Option<(FinishReason, Nanos)>,
     ) {
         let clock = engine.clock();
-        let labels = self.labels.unwrap_or_else(|| labels(id, self.route, clock));
         let (received, checked, routed) = (self.received, self.checked, self.routed);
         let mut stamps = HostStamps { received, checked, routed, ..Default::default() };
+        let outside =
+            |seat: &Seat, stamps| Outside { id: seat.id, labels: seat.labels.clone(), stamps, prompt_len: 0 };
         if let Some((reason, _)) = left() {
-            let outside = Outside { id, labels, stamps, prompt_len: 0 };
-            events(outside.left(engine.labels(), reason, clock.now()));
+            for mut seat in seats {
+                let end = outside(&seat, stamps).left(engine.labels(), reason, clock.now());
+                (seat.events)(end);
+            }
             return;
         }
         let options = PrepareOptions {
@@ -94,23 +109,45 @@ impl Ask {
         match engine.preparer().prepare(self.input, &options, &clock, &mut stamps) {
             Ok(prepared) => {
                 stamps.created = clock.now();
-                let request = Request {
-                    priority: self.priority,
-                    deadline: self.deadline,
-                    ..Request::new(id, prepared.prompt, self.params, stamps)
+                let first = seats.first().map(|seat| seat.id);
+                let ids: Vec<RequestId> = seats.iter().map(|seat| seat.id).collect();
+                let submission = |(idx, seat): (u64, Seat)| {
+                    let seed = self.params.seed.wrapping_add(idx);
+                    let params = SamplingParams { seed, ..self.params.clone() };
+                    let request = Request {
+                        priority: self.priority,
+                        deadline: self.deadline,
+                        fork_of: first.filter(|_| idx > 0),
+                        ..Request::new(seat.id, prepared.prompt.clone(), params, stamps)
+                    };
+                    Submission { request, labels: seat.labels, events: seat.events }
                 };
-                match engine.submit(Submission { request, labels, events }) {
-                    Err(refused) => refused.answer(engine),
-                    // An abort that was told before the engine had the request said nothing to it.
-                    Ok(()) => left().into_iter().for_each(|(reason, at)| engine.abort(id, reason, at)),
+                let refused = engine.submit_together((0..).zip(seats).map(submission).collect());
+                refused.into_iter().for_each(|refused| refused.answer(engine));
+                // An abort that was told before the engine had the request said nothing to it. To one that was refused, it
+                // says nothing either.
+                if let Some((reason, at)) = left() {
+                    ids.into_iter().for_each(|id| engine.abort(id, reason, at));
                 }
             }
             Err(reason) => {
-                let outside = Outside { id, labels, stamps, prompt_len: 0 };
-                events(outside.refused(engine.labels(), reason, clock.now()));
+                for mut seat in seats {
+                    let end = outside(&seat, stamps).refused(engine.labels(), reason.clone(), clock.now());
+                    (seat.events)(end);
+                }
             }
         }
     }
+}
+
+/// Where the events of one choice go, and what it is called.
+pub struct Seat {
+    /// Its number.
+    pub id: RequestId,
+    /// Its names.
+    pub labels: RequestLabels,
+    /// Takes its events.
+    pub events: EventSink,
 }
 
 fn labels(id: RequestId, route: &str, clock: InstantClock) -> RequestLabels {

@@ -10,6 +10,7 @@ mod gateway;
 pub mod ledger;
 mod life;
 mod listen;
+pub mod metrics;
 mod preparation;
 mod relay;
 mod server;

@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 use firstlight_engine::report::ReportWindow;
 use firstlight_engine::timeline::RequestTimeline;
 
+use super::metrics::Metrics;
 use crate::terminal::note;
 
 /// Timelines that a listener to the live stream may lag behind before it misses some.
@@ -20,6 +21,7 @@ const LIVE_BACKLOG: usize = 256;
 pub struct Ledger {
     window: Mutex<ReportWindow>,
     live: broadcast::Sender<Arc<RequestTimeline>>,
+    metrics: Mutex<Metrics>,
     statuses: Mutex<BTreeMap<(String, u16), u64>>,
 }
 
@@ -28,6 +30,7 @@ impl Default for Ledger {
         Self {
             window: Mutex::default(),
             live: broadcast::Sender::new(LIVE_BACKLOG),
+            metrics: Mutex::default(),
             statuses: Mutex::default(),
         }
     }
@@ -42,7 +45,9 @@ impl Ledger {
             let _ = timeline.seal();
         }
         let timeline: Arc<RequestTimeline> = Arc::from(timeline);
-        if let Err(refused) = self.window_mut().push(Arc::clone(&timeline)) {
+        let entered = self.window_mut().push(Arc::clone(&timeline));
+        self.metrics_mut().observe(&timeline, entered.is_err());
+        if let Err(refused) = entered {
             note(&format!("a timeline is broken, which is a defect of firstlight: {refused}"));
         }
         // Nobody may be listening.
@@ -83,6 +88,16 @@ impl Ledger {
     /// Every timeline from now on.
     pub fn listen(&self) -> broadcast::Receiver<Arc<RequestTimeline>> {
         self.live.subscribe()
+    }
+
+    /// What was counted over all requests that ended.
+    pub fn metrics(&self) -> Metrics {
+        self.metrics_mut().clone()
+    }
+
+    fn metrics_mut(&self) -> MutexGuard<'_, Metrics> {
+        // A count that a panic left half done is still the best there is.
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn window_mut(&self) -> MutexGuard<'_, ReportWindow> {

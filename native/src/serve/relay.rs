@@ -28,8 +28,9 @@ use super::life::OpenRequest;
 use super::server::Server;
 use super::wire::answers::Head;
 use super::wire::call::{Call, Form};
-use crate::ask::Ask;
-use crate::driver::{EngineHandle, EventSink};
+use crate::ask::{Ask, Seat};
+use crate::driver::EngineHandle;
+use crate::refusal::Outside;
 
 /// The stamps that a call has when it is handed over.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +109,7 @@ impl Relay {
         let prompts = std::mem::take(&mut call.prompts);
         let (sender, heard) = mpsc::unbounded_channel();
         let mut relay = Self {
-            choices: Vec::with_capacity(prompts.len()),
+            choices: Vec::with_capacity(prompts.len() * call.num_choices),
             call: Arc::new(call),
             head,
             heard,
@@ -119,56 +120,75 @@ impl Relay {
             engine,
             _open: open,
         };
-        for (idx, input) in prompts.into_iter().enumerate() {
-            let id = relay.engine.next_id();
-            relay.choices.push(Choice::new(id));
-            let labels = RequestLabels {
-                id: format!("{}#{idx}", relay.head.id),
-                request_id: caller.request_id.clone(),
-                trace_id: caller.trace_id.clone(),
-                route: caller.route.clone(),
-            };
+        let deadline_ns = relay.call.extension.deadline_ms.map(|ms| ms.saturating_mul(1_000_000));
+        for input in prompts {
             let call = &relay.call;
             let Edge { received, checked, routed } = edge;
-            let deadline_ns = call.extension.deadline_ms.map(|ms| ms.saturating_mul(1_000_000));
             let ask = Ask {
-                labels: Some(labels),
                 checked,
                 routed,
                 priority: call.extension.priority,
                 deadline: deadline_ns.map(|ns| received.saturating_add(ns)),
                 ..Ask::new(input, call.params.clone(), "serve", received)
             };
-            let sink = Sink {
-                choice: idx,
-                heard: sender.clone(),
-                waiting: Arc::clone(&relay.waiting),
-                engine: relay.engine.clone(),
-                ledger: Arc::clone(relay.server.ledger()),
-                outside: ask.outside(id),
-                ended: false,
-            };
-            relay.prepare(id, ask, sink, Arc::clone(&room));
+            let seats = (0..call.num_choices).map(|_| relay.engine.next_id()).collect::<Vec<_>>();
+            let seats = seats.into_iter().map(|id| relay.seat(id, &ask, caller, &sender)).collect();
+            relay.prepare(ask, seats, Arc::clone(&room));
         }
         relay
     }
 
+    /// The next choice, and where its events go.
+    fn seat(
+        &mut self,
+        id: RequestId,
+        ask: &Ask,
+        caller: &Caller,
+        heard: &mpsc::UnboundedSender<Heard>,
+    ) -> (Sink, RequestLabels) {
+        let choice = self.choices.len();
+        self.choices.push(Choice::new(id));
+        let labels = RequestLabels {
+            id: format!("{}#{choice}", self.head.id),
+            request_id: caller.request_id.clone(),
+            trace_id: caller.trace_id.clone(),
+            route: caller.route.clone(),
+        };
+        let sink = Sink {
+            choice,
+            heard: heard.clone(),
+            waiting: Arc::clone(&self.waiting),
+            engine: self.engine.clone(),
+            ledger: Arc::clone(self.server.ledger()),
+            outside: Outside { labels: labels.clone(), ..ask.outside(id) },
+            ended: false,
+        };
+        (sink, labels)
+    }
+
     /// Hands a prompt to the preparation workers; where they have too much to do, that is its end.
-    fn prepare(&self, id: RequestId, ask: Ask, mut sink: Sink, room: Arc<Room>) {
+    fn prepare(&self, ask: Ask, seats: Vec<(Sink, RequestLabels)>, room: Arc<Room>) {
         let engine = self.engine.clone();
         match self.server.preparation().reserve() {
             Some(place) => {
                 let left = Arc::clone(&self.left);
-                let events: EventSink = Box::new(move |event| sink.take(event));
+                let seat = |(mut sink, labels): (Sink, RequestLabels)| Seat {
+                    id: sink.outside.id,
+                    labels,
+                    events: Box::new(move |event| sink.take(event)),
+                };
+                let seats = seats.into_iter().map(seat).collect();
                 place.run(move || {
-                    ask.send_unless(id, &engine, events, &|| left.get().copied());
+                    ask.send_choices(seats, &engine, &|| left.get().copied());
                     drop(room);
                 });
             }
             None => {
                 let waiting = u32::try_from(engine.counters().waiting).unwrap_or(u32::MAX);
-                let (outside, now) = (sink.outside.clone(), engine.clock().now());
-                sink.take(outside.refused(engine.labels(), RejectReason::Busy { waiting }, now));
+                for (mut sink, _) in seats {
+                    let (outside, now) = (sink.outside.clone(), engine.clock().now());
+                    sink.take(outside.refused(engine.labels(), RejectReason::Busy { waiting }, now));
+                }
             }
         }
     }

@@ -32,6 +32,8 @@ fn answers_are_those_of_run_in_openais_form_and_their_parts_sum() {
     check_logprobs(&server);
     check_completions(&server);
     check_stops(&server);
+    check_several_choices(&server);
+    check_bias(&server);
     check_texts(&server);
     check_names(&server);
     check_views(&server);
@@ -189,6 +191,61 @@ fn check_stops(server: &Server) {
     let unknown =
         server.chat("Say hi.", &json!({ "a_field_of_tomorrow": [1], "user": "u", "tools": [], "n": 1 }));
     assert_eq!(unknown.status, 200, "unknown and empty fields are ignored");
+}
+
+/// Choices of one prompt: computed once, each with a timeline and a seed of its own.
+fn check_several_choices(server: &Server) {
+    let more = json!({ "n": 3, "max_tokens": 6, "temperature": 0, "firstlight": { "trace": true } });
+    let question = "Name three rivers of Europe, please.";
+    let greedy = server.chat(question, &more).json();
+    let choices = greedy["choices"].as_array().expect("a list");
+    let said: Vec<_> = choices.iter().map(|c| (c["index"].clone(), &c["message"]["content"])).collect();
+    assert_eq!(
+        said.iter().map(|(index, _)| index.clone()).collect::<Vec<_>>(),
+        [json!(0), json!(1), json!(2)]
+    );
+    assert!(said.iter().all(|(_, text)| *text == said[0].1), "greedy choices are alike: {said:?}");
+    let timelines = greedy["firstlight"]["timelines"].as_array().expect("one each");
+    assert_eq!(timelines.len(), 3);
+    timelines.iter().for_each(check_sums);
+    let prompt = timelines[0]["tokens"]["prompt"].as_u64().expect("a count");
+    for timeline in &timelines[1..] {
+        assert!(
+            timeline["attempts"][0]["computed"].as_u64() < Some(16),
+            "no more than the last block: {timeline}"
+        );
+        assert!(
+            timeline["parts"]["queue_wait"]["order"].as_u64() > Some(0),
+            "it waited for the first: {timeline}"
+        );
+    }
+    let usage = &greedy["usage"];
+    assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(prompt), &json!(18)));
+    let drawn = json!({ "n": 2, "max_tokens": 12, "temperature": 1.5, "seed": 5, "stream": true });
+    let streamed = server.chat("Tell me something.", &drawn);
+    let text = |index: u64| -> String {
+        let events = streamed.events();
+        let chunks = events.iter().flat_map(|event| event["choices"].as_array().cloned().unwrap_or_default());
+        let own = chunks.filter(|choice| choice["index"] == index);
+        own.filter_map(|choice| choice["delta"]["content"].as_str().map(str::to_owned)).collect()
+    };
+    assert!(!text(0).is_empty() && text(0) != text(1), "{} and {}", text(0), text(1));
+}
+
+fn check_bias(server: &Server) {
+    let (_, ids) = server.post("/tokenize", &json!({ "prompt": " banana" }));
+    let token = ids["tokens"][0].to_string();
+    let more = json!({ "max_tokens": 3, "temperature": 0, "logit_bias": { token.clone(): 100 },
+        "firstlight": { "trace": true } });
+    let biased = server.chat("Say hi.", &more).json();
+    let expected: u64 = token.parse().expect("a token id");
+    assert_eq!(biased["firstlight"]["token_ids"], json!([expected, expected, expected]));
+    let refused = |bias: Value| server.chat("Say hi.", &json!({ "logit_bias": bias })).status;
+    assert_eq!(
+        [refused(json!({ "x": 1 })), refused(json!({ "5": 101 })), refused(json!({ "999999": 1 }))],
+        [400; 3]
+    );
+    assert_eq!(refused(json!([1])), 422);
 }
 
 fn check_texts(server: &Server) {

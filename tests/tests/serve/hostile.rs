@@ -57,7 +57,8 @@ fn check_refusals(server: &Server) {
     refused(json!({ "stop": 5 }), 422, "stop", "a string");
     refused(json!({ "top_logprobs": 3 }), 400, "top_logprobs", "logprobs");
     refused(json!({ "logprobs": true, "top_logprobs": 21 }), 400, "top_logprobs", "from 0 to 20");
-    refused(json!({ "logit_bias": { "1": 5 } }), 400, "logit_bias", "not supported");
+    refused(json!({ "logit_bias": { "1": 500 } }), 400, "logit_bias", "-100 to 100");
+    refused(json!({ "best_of": 2 }), 400, "best_of", "not supported");
     refused(json!({ "tools": [{}] }), 400, "tools", "not supported");
     refused(json!({ "response_format": { "type": "json_schema" } }), 400, "response_format", "text");
     refused(json!({ "guided_json": {} }), 400, "guided_json", "not supported");

@@ -69,9 +69,41 @@ fn sixty_four_streams_on_four_slots_are_answered_as_if_alone_and_the_books_agree
     let count = |name: &str| report["tokens"][name].as_u64();
     assert_eq!((count("prompt"), count("generated")), (Some(prompt), Some(generated)));
     assert_eq!((&report["refused_broken"], &report["n_answered"]), (&json!(0), &json!(CLIENTS)));
+    check_metrics(&server, prompt, generated);
     for (n, (answer, _)) in answers.iter().enumerate().step_by(9) {
         assert_eq!(ids(answer), ids(&ask(&server, n)), "{n}: the same as alone");
     }
+}
+
+/// The counters say what the clients and the timelines say, to the nanosecond.
+fn check_metrics(server: &Server, prompt: u64, generated: u64) {
+    let answer = server.send(ureq::http::Request::get(server.url("/metrics")).body(Vec::new()));
+    assert_eq!(answer.status, 200);
+    let page = String::from_utf8(answer.body).expect("text");
+    let sum = |series: &str, labels: &str| -> u64 {
+        let of = |line: &str| line.starts_with(&format!("{series}{{")) && line.contains(labels);
+        page.lines().filter(|line| of(line)).filter_map(|line| nanos(line.rsplit_once(' ')?.1)).sum()
+    };
+    let whole = |series: &str, labels: &str| sum(series, labels) / 1_000_000_000;
+    assert_eq!(whole("firstlight_request_success_total", ""), CLIENTS as u64);
+    assert_eq!(whole("firstlight_time_to_first_token_seconds_count", ""), CLIENTS as u64);
+    assert_eq!(whole("firstlight_prompt_tokens_total", ""), prompt);
+    assert_eq!(whole("firstlight_generation_tokens_total", ""), generated);
+    assert_eq!(whole("firstlight_timelines_broken_total", ""), 0);
+    let streams = whole("firstlight_http_requests_total", "route=\"/v1/chat/completions\",status=\"200\"");
+    assert_eq!(streams, CLIENTS as u64);
+    let (_, all) = server.get("/v1/timelines?last=1000");
+    let timelines = all["timelines"].as_array().expect("a list");
+    let total = |field: &str| timelines.iter().filter_map(|timeline| timeline[field].as_u64()).sum::<u64>();
+    assert_eq!(sum("firstlight_ttft_part_seconds", ""), total("parts_total"));
+    assert_eq!(sum("firstlight_time_to_first_token_seconds_sum", ""), total("ttft"));
+    assert_eq!(sum("firstlight_e2e_request_latency_seconds_sum", ""), total("e2e"));
+}
+
+/// A decimal number times 10^9, exactly.
+fn nanos(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    Some(whole.parse::<u64>().ok()? * 1_000_000_000 + format!("{fraction:0<9}").parse::<u64>().ok()?)
 }
 
 /// Listens to `/v1/timelines/stream` until so many have come: their ids.

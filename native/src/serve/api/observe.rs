@@ -38,6 +38,7 @@ pub(super) fn routes() -> Router<Arc<Server>> {
     Router::new()
         .route("/", get(page))
         .route("/health", get(health))
+        .route("/metrics", get(metrics))
         .route("/v1/report", get(report))
         .route("/v1/timelines", get(timelines))
         .route("/v1/timelines/stream", get(live))
@@ -66,6 +67,19 @@ async fn page() -> Response {
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
     response
+}
+
+/// Prometheus' text format. While the model is being loaded everything is 0.
+async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
+    let page = off_the_loop(move || {
+        let now = server.engine().map(EngineHandle::counters).unwrap_or_default();
+        let ledger = server.ledger();
+        Ok(ledger.metrics().page(server.model_name(), &now, &ledger.statuses()))
+    });
+    let mut response = Response::new(Body::from(page.await?));
+    let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, format);
+    Ok(response)
 }
 
 async fn health(State(server): State<Arc<Server>>) -> Response {

@@ -18,7 +18,6 @@ use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::request::FinishReason;
 
 use super::{Heard, Relay};
-use crate::answer::Ended;
 use crate::serve::errors::ApiError;
 use crate::serve::stream::{Piece, StreamEnd, stream};
 use crate::serve::wire::answers::{Usage, WholeChoice};
@@ -213,13 +212,14 @@ impl Relay {
         self.choices[idx].logprobs(form, tokens, tokenizer.as_deref(), ignore_eos)
     }
 
-    fn ends(&self) -> impl Iterator<Item = &Ended> {
-        self.choices.iter().filter_map(|choice| choice.answer.ended.as_ref())
-    }
-
     fn usage(&self) -> Usage {
         let mut usage = Usage::default();
-        self.ends().for_each(|ended| usage.add(ended.timeline.tokens()));
+        for (idx, choice) in self.choices.iter().enumerate() {
+            let Some(ended) = &choice.answer.ended else { continue };
+            // Several choices have their prompt in common, and it counts once.
+            let is_first = idx % self.call.num_choices == 0;
+            usage.add(ended.timeline.tokens(), is_first);
+        }
         usage
     }
 

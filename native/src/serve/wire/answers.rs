@@ -35,10 +35,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds one choice. What was made for nobody is not part of the answer.
-    pub fn add(&mut self, tokens: &TokenCounts) {
-        self.prompt += u64::from(tokens.prompt);
-        self.cached += u64::from(tokens.cached);
+    /// Adds one choice, and its prompt where it is the first one of it. What was made for nobody is not part of the answer.
+    pub fn add(&mut self, tokens: &TokenCounts, is_first: bool) {
+        if is_first {
+            self.prompt += u64::from(tokens.prompt);
+            self.cached += u64::from(tokens.cached);
+        }
         self.completion += u64::from(tokens.generated.saturating_sub(tokens.after_disconnect));
     }
 

@@ -38,8 +38,10 @@ pub struct Call {
     pub form: Form,
     /// The model that was asked for, where one was named.
     pub model: Option<String>,
-    /// At least one; each gets a choice of its own.
+    /// At least one.
     pub prompts: Vec<PromptInput>,
+    /// Choices of each prompt, at least one.
+    pub num_choices: usize,
     /// How to answer each of them.
     pub params: SamplingParams,
     /// As it comes, not whole.
@@ -52,6 +54,8 @@ pub struct Call {
 
 /// The most prompts in one call.
 pub const MAX_PROMPTS: usize = 64;
+/// The most choices of one prompt: OpenAI's own limit.
+const MAX_CHOICES: i64 = 128;
 /// What OpenAI's completions get where they do not say.
 const COMPLETION_MAX_TOKENS: u32 = 16;
 /// vLLM's fields that bind an answer to a form.
@@ -76,6 +80,7 @@ impl Call {
             Form::Chat => vec![PromptInput::Chat(messages::read(&mut fields)?)],
             Form::Completion => prompts(&mut fields)?,
         };
+        let num_choices = fields.whole("n", 1, MAX_CHOICES)?.map_or(1, |n| usize::try_from(n).unwrap_or(1));
         let params = params(form, &mut fields, drawn_seed)?;
         let stream = fields.flag("stream")?.unwrap_or(false);
         let mut options = fields.object("stream_options")?;
@@ -88,6 +93,7 @@ impl Call {
             form,
             model: fields.text("model")?,
             prompts,
+            num_choices,
             params,
             stream,
             include_usage: include_usage.unwrap_or(false),
@@ -115,10 +121,6 @@ fn refuse_unbuilt(form: Form, fields: &mut Fields) -> Result<(), ApiError> {
             || value.as_object().is_some_and(serde_json::Map::is_empty)
     };
     let one = |value: &Value| value == 1;
-    if fields.whole("n", 1, 128)?.is_some_and(|n| n > 1) {
-        return Err(ApiError::unsupported("n", "send the request n times, with different seeds"));
-    }
-    fields.refuse("logit_bias", "leave it out", empty)?;
     fields.refuse("best_of", "leave it out", one)?;
     for name in STRUCTURED {
         fields.refuse(name, "leave it out", |_| false)?;
@@ -203,6 +205,7 @@ fn params(form: Form, fields: &mut Fields, drawn_seed: u64) -> Result<SamplingPa
         repetition_penalty: number(fields.number("repetition_penalty"), 1.0)?,
         presence_penalty: number(fields.number("presence_penalty"), 0.0)?,
         frequency_penalty: number(fields.number("frequency_penalty"), 0.0)?,
+        logit_bias: logit_bias(fields)?,
         seed: seed.map_or(drawn_seed, i64::cast_unsigned),
         stop: stop(fields)?,
         logprobs: logprobs(form, fields)?,
@@ -210,6 +213,23 @@ fn params(form: Form, fields: &mut Fields, drawn_seed: u64) -> Result<SamplingPa
     };
     params.validate().map_err(|reason| ApiError::from(&reason))?;
     Ok(params)
+}
+
+/// A map from token ids, which JSON has as text, to numbers.
+fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
+    let Some(value) = fields.take("logit_bias") else { return Ok(Vec::new()) };
+    let Value::Object(map) = value else {
+        return Err(ApiError::mistyped("logit_bias", "an object of numbers by token id"));
+    };
+    let one = |(id, bias): (String, Value)| {
+        let token = id.trim().parse().map_err(|_| {
+            let shown: String = id.chars().take(40).collect();
+            ApiError::parameter("logit_bias", format!("logit_bias has {shown:?}, which is no token id"))
+        })?;
+        let bias = bias.as_f64().ok_or_else(|| ApiError::mistyped("logit_bias", "an object of numbers"))?;
+        Ok((token, bias as f32))
+    };
+    map.into_iter().map(one).collect()
 }
 
 fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
@@ -331,10 +351,10 @@ mod tests {
 
     #[test]
     fn what_is_known_and_not_built_is_refused_by_name() {
-        let both = ["n", "logit_bias", "best_of", "guided_json", "min_tokens", "stop_token_ids"];
+        let both = ["best_of", "guided_json", "min_tokens", "stop_token_ids"];
         let chat = ["tools", "functions", "response_format", "audio", "modalities", "web_search_options"];
         let check = |form: Form, name: &str| {
-            let value = if name == "n" { "2" } else { r#"["x"]"# };
+            let value = r#"["x"]"#;
             let error = read(form, &format!("\"{name}\": {value}")).expect_err(name);
             assert_eq!((error.param, error.code), (Some(name), Some("unsupported_parameter")), "{name}");
         };

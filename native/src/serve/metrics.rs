@@ -1,0 +1,504 @@
+//! Prometheus metrics: counters and histograms over all requests that ended, gauges of the engine now.
+//!
+//! Sums are integer nanoseconds and are printed as decimal seconds without rounding, so that they equal the sums over the
+//! timelines exactly; that is why they are not kept by a library whose sums are floats. Invariant: every request that had
+//! a timeline is observed once, however it ended.
+//!
+//! The text format is <https://prometheus.io/docs/instrumenting/exposition_formats/>; names and buckets follow vLLM's.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use firstlight_engine::clock::Nanos;
+use firstlight_engine::engine::EngineCounters;
+use firstlight_engine::request::FinishReason;
+use firstlight_engine::timeline::{Parts, RequestTimeline};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+/// Upper bounds of the buckets for times to a first token and for their parts, in nanoseconds.
+const TTFT_BOUNDS: &[u64] = &[
+    MS,
+    5 * MS,
+    10 * MS,
+    20 * MS,
+    40 * MS,
+    60 * MS,
+    80 * MS,
+    100 * MS,
+    250 * MS,
+    500 * MS,
+    750 * MS,
+    S,
+    2_500 * MS,
+    5 * S,
+    7_500 * MS,
+    10 * S,
+    20 * S,
+    40 * S,
+    80 * S,
+    160 * S,
+    640 * S,
+    2_560 * S,
+];
+/// Of the time between two tokens.
+const GAP_BOUNDS: &[u64] = &[
+    10 * MS,
+    25 * MS,
+    50 * MS,
+    75 * MS,
+    100 * MS,
+    150 * MS,
+    200 * MS,
+    300 * MS,
+    400 * MS,
+    500 * MS,
+    750 * MS,
+    S,
+    2_500 * MS,
+    5 * S,
+    7_500 * MS,
+    10 * S,
+    20 * S,
+    40 * S,
+    80 * S,
+];
+/// Of whole requests.
+const REQUEST_BOUNDS: &[u64] = &[
+    300 * MS,
+    500 * MS,
+    800 * MS,
+    S,
+    1_500 * MS,
+    2 * S,
+    2_500 * MS,
+    5 * S,
+    10 * S,
+    15 * S,
+    20 * S,
+    30 * S,
+    40 * S,
+    50 * S,
+    60 * S,
+    120 * S,
+    240 * S,
+    480 * S,
+    960 * S,
+    1_920 * S,
+    7_680 * S,
+];
+/// Of token counts.
+const TOKEN_BOUNDS: &[u64] =
+    &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
+
+/// What a value is, and so how it is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// Kept in nanoseconds, printed as seconds.
+    Seconds,
+    Tokens,
+}
+
+impl Unit {
+    fn show(self, value: u64) -> String {
+        match self {
+            Self::Tokens => value.to_string(),
+            Self::Seconds => {
+                let text = format!("{}.{:09}", value / S, value % S);
+                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            }
+        }
+    }
+}
+
+/// A histogram whose sum is exact.
+#[derive(Clone, Debug)]
+struct Histogram {
+    unit: Unit,
+    bounds: &'static [u64],
+    /// Values up to each bound and above the one before; the last for those above all.
+    counts: Vec<u64>,
+    sum: u64,
+}
+
+impl Histogram {
+    fn new(unit: Unit, bounds: &'static [u64]) -> Self {
+        Self { unit, bounds, counts: vec![0; bounds.len() + 1], sum: 0 }
+    }
+
+    fn observe(&mut self, value: u64) {
+        self.counts[self.bounds.partition_point(|&bound| bound < value)] += 1;
+        self.sum = self.sum.saturating_add(value);
+    }
+
+    /// Its lines; `labels` are those of the series, such as `model="m"`.
+    fn write(&self, out: &mut String, name: &str, labels: &str) {
+        let mut up_to = 0;
+        for (idx, count) in self.counts.iter().enumerate() {
+            up_to += count;
+            let bound =
+                self.bounds.get(idx).map_or_else(|| "+Inf".to_owned(), |&bound| self.unit.show(bound));
+            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {up_to}");
+        }
+        let _ = writeln!(out, "{name}_sum{{{labels}}} {}", self.unit.show(self.sum));
+        let _ = writeln!(out, "{name}_count{{{labels}}} {up_to}");
+    }
+}
+
+/// All reasons, in the order of the timelines' specification.
+const REASONS: [FinishReason; 9] = [
+    FinishReason::Stop,
+    FinishReason::StopString,
+    FinishReason::Length,
+    FinishReason::ContentFilter,
+    FinishReason::Cancelled,
+    FinishReason::Disconnected,
+    FinishReason::Deadline,
+    FinishReason::Failed,
+    FinishReason::Rejected,
+];
+
+fn word(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::StopString => "stop_string",
+        FinishReason::Length => "length",
+        FinishReason::ContentFilter => "content_filter",
+        FinishReason::Cancelled => "cancelled",
+        FinishReason::Disconnected => "disconnected",
+        FinishReason::Deadline => "deadline",
+        FinishReason::Failed => "failed",
+        FinishReason::Rejected => "rejected",
+    }
+}
+
+/// One series for each way to end.
+#[derive(Clone, Debug)]
+struct Ended {
+    count: u64,
+    e2e: Histogram,
+}
+
+/// Everything that is counted over requests that ended.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    ended: Vec<Ended>,
+    ttft: Histogram,
+    inter_token: Histogram,
+    per_token: Histogram,
+    queue: Histogram,
+    prefill: Histogram,
+    decode: Histogram,
+    inference: Histogram,
+    prompt_tokens: Histogram,
+    generation_tokens: Histogram,
+    computed_tokens: Histogram,
+    /// By part, in nanoseconds.
+    parts: BTreeMap<&'static str, u64>,
+    after_disconnect: u64,
+    broken: u64,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let seconds = |bounds| Histogram::new(Unit::Seconds, bounds);
+        let tokens = || Histogram::new(Unit::Tokens, TOKEN_BOUNDS);
+        Self {
+            ended: REASONS.map(|_| Ended { count: 0, e2e: seconds(REQUEST_BOUNDS) }).to_vec(),
+            ttft: seconds(TTFT_BOUNDS),
+            inter_token: seconds(GAP_BOUNDS),
+            per_token: seconds(GAP_BOUNDS),
+            queue: seconds(TTFT_BOUNDS),
+            prefill: seconds(TTFT_BOUNDS),
+            decode: seconds(REQUEST_BOUNDS),
+            inference: seconds(REQUEST_BOUNDS),
+            prompt_tokens: tokens(),
+            generation_tokens: tokens(),
+            computed_tokens: tokens(),
+            parts: BTreeMap::new(),
+            after_disconnect: 0,
+            broken: 0,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a request that ended and was sealed. One whose timeline breaks a rule is counted as such and as ended; its
+    /// times are worth nothing and enter no histogram.
+    pub fn observe(&mut self, timeline: &RequestTimeline, is_broken: bool) {
+        let idx = REASONS.iter().position(|reason| Some(*reason) == timeline.finish_reason());
+        let Some(ended) = idx.and_then(|idx| self.ended.get_mut(idx)) else { return };
+        ended.count += 1;
+        if is_broken {
+            self.broken += 1;
+            return;
+        }
+        timeline.e2e().into_iter().for_each(|e2e| ended.e2e.observe(e2e));
+        timeline.ttft().into_iter().for_each(|ttft| self.ttft.observe(ttft));
+        for pair in timeline.token_at().windows(2) {
+            self.inter_token.observe(pair[1] - pair[0]);
+        }
+        let tokens = timeline.tokens();
+        self.prompt_tokens.observe(tokens.prompt.into());
+        self.generation_tokens.observe(tokens.generated.into());
+        self.computed_tokens.observe(tokens.computed);
+        self.after_disconnect += u64::from(tokens.after_disconnect);
+        let Some(parts) = timeline.parts() else { return };
+        for (part, sum) in named(&parts) {
+            *self.parts.entry(part).or_default() += sum;
+        }
+        let Some(engine) = parts.engine else { return };
+        self.queue.observe(engine.queue_wait.total() + engine.requeue.total());
+        self.prefill.observe(engine.prefill.total());
+        let Some(decode) = timeline.decode() else { return };
+        self.decode.observe(decode.total());
+        self.inference.observe(engine.prefill.total() + decode.total());
+        if let Some(per_token) = decode.total().checked_div(u64::from(tokens.generated).saturating_sub(1)) {
+            self.per_token.observe(per_token);
+        }
+    }
+
+    /// The whole page. `statuses` are answers over HTTP by route and status.
+    pub fn page(&self, model: &str, now: &EngineCounters, statuses: &BTreeMap<(String, u16), u64>) -> String {
+        let model = format!("model=\"{}\"", escaped(model));
+        let mut out = String::new();
+        let histograms = [
+            (
+                "time_to_first_token_seconds",
+                "From the last byte of a request to its first content.",
+                &self.ttft,
+            ),
+            ("inter_token_latency_seconds", "Between two tokens of a request.", &self.inter_token),
+            (
+                "request_time_per_output_token_seconds",
+                "After the first token, by the tokens that followed it.",
+                &self.per_token,
+            ),
+            ("request_queue_time_seconds", "Waiting before the first token, again included.", &self.queue),
+            ("request_prefill_time_seconds", "From the last admission to the first token.", &self.prefill),
+            ("request_decode_time_seconds", "From the first token to the end.", &self.decode),
+            ("request_inference_time_seconds", "Prefill and decode together.", &self.inference),
+            ("request_prompt_tokens", "Tokens of a prompt.", &self.prompt_tokens),
+            ("request_generation_tokens", "Tokens of an answer.", &self.generation_tokens),
+            (
+                "request_prefill_kv_computed_tokens",
+                "Rows computed for a request, without what the prefix cache had.",
+                &self.computed_tokens,
+            ),
+        ];
+        for (name, help, histogram) in histograms {
+            head(&mut out, name, "histogram", help);
+            histogram.write(&mut out, &format!("firstlight_{name}"), &model);
+        }
+        head(
+            &mut out,
+            "e2e_request_latency_seconds",
+            "histogram",
+            "From the last byte of a request to its end.",
+        );
+        for (reason, ended) in REASONS.iter().zip(&self.ended) {
+            let labels = format!("{model},finished_reason=\"{}\"", word(*reason));
+            ended.e2e.write(&mut out, "firstlight_e2e_request_latency_seconds", &labels);
+        }
+        head(&mut out, "request_success_total", "counter", "Requests that ended, by how they did.");
+        for (reason, ended) in REASONS.iter().zip(&self.ended) {
+            let labels = format!("{model},finished_reason=\"{}\"", word(*reason));
+            let _ = writeln!(out, "firstlight_request_success_total{{{labels}}} {}", ended.count);
+        }
+        head(
+            &mut out,
+            "ttft_part_seconds",
+            "counter",
+            "Where the time to the first token went, all requests together.",
+        );
+        for (part, &sum) in &self.parts {
+            let sum = Unit::Seconds.show(sum);
+            let _ = writeln!(out, "firstlight_ttft_part_seconds{{{model},part=\"{part}\"}} {sum}");
+        }
+        self.plain(&mut out, &model, now);
+        head(&mut out, "http_requests_total", "counter", "Answers over HTTP.");
+        for ((route, status), count) in statuses {
+            let labels = format!("route=\"{}\",status=\"{status}\"", escaped(route));
+            let _ = writeln!(out, "firstlight_http_requests_total{{{labels}}} {count}");
+        }
+        out
+    }
+
+    /// Series of one value.
+    fn plain(&self, out: &mut String, model: &str, now: &EngineCounters) {
+        let used = now.blocks_total - now.blocks_free;
+        let usage = used as f64 / now.blocks_total.max(1) as f64;
+        let series = [
+            ("num_requests_running", "gauge", "Sequences in the batch.", now.running.to_string()),
+            ("num_requests_waiting", "gauge", "Sequences in inbox and queue.", now.waiting.to_string()),
+            ("kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.", usage.to_string()),
+            ("num_preemptions_total", "counter", "Evictions.", now.preemptions_total.to_string()),
+            (
+                "prefix_cache_queries_total",
+                "counter",
+                "Prompt tokens looked up, each request once.",
+                now.prefix_queries_total.to_string(),
+            ),
+            (
+                "prefix_cache_hits_total",
+                "counter",
+                "Those that were found.",
+                now.prefix_hits_total.to_string(),
+            ),
+            (
+                "prompt_tokens_total",
+                "counter",
+                "Prompt tokens of admitted requests.",
+                now.prompt_tokens_total.to_string(),
+            ),
+            (
+                "generation_tokens_total",
+                "counter",
+                "Tokens sampled.",
+                now.generation_tokens_total.to_string(),
+            ),
+            ("engine_steps_total", "counter", "Steps of the engine.", now.steps_total.to_string()),
+            (
+                "tokens_after_disconnect_total",
+                "counter",
+                "Tokens sampled after the client had gone.",
+                self.after_disconnect.to_string(),
+            ),
+            ("timelines_broken_total", "counter", "Timelines that break a rule.", self.broken.to_string()),
+        ];
+        for (name, kind, help, value) in series {
+            head(out, name, kind, help);
+            let _ = writeln!(out, "firstlight_{name}{{{model}}} {value}");
+        }
+    }
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP firstlight_{name} {help}\n# TYPE firstlight_{name} {kind}");
+}
+
+/// A label's value: what the format's grammar asks for.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The parts by name; their sums over all requests add up to the sum of what was waited for.
+fn named(parts: &Parts) -> Vec<(&'static str, Nanos)> {
+    let preparation = parts.preparation;
+    let mut named = vec![
+        ("gateway", parts.gateway),
+        ("route", parts.route),
+        ("preparation", preparation.wait + preparation.template + preparation.tokenise + preparation.submit),
+    ];
+    if let Some(engine) = parts.engine {
+        named.extend([
+            ("inbox", engine.inbox.model_load + engine.inbox.step),
+            ("queue_wait", engine.queue_wait.total()),
+            ("requeue", engine.requeue.total()),
+            ("lost_prefill", engine.lost_prefill),
+            ("prefill", engine.prefill.total()),
+        ]);
+    }
+    named.extend(parts.transport.map(|transport| ("transport", transport.hold + transport.write)));
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use firstlight_engine::request::{HostStamps, RequestId};
+    use firstlight_engine::timeline::{Edge, PassTimes, RequestLabels};
+
+    use super::*;
+
+    /// Received at 0, created at 10, queued and admitted at 30, a token at each of `tokens_at`, streamed.
+    fn answered(tokens_at: &[Nanos]) -> RequestTimeline {
+        let stamps = HostStamps { created: 10, ..HostStamps::at(0) };
+        let mut timeline =
+            RequestTimeline::created(RequestId(1), RequestLabels::default(), Arc::default(), &stamps, 3);
+        timeline.advance(Edge::Queued, 30);
+        timeline.advance(Edge::Admitted { cached: 0 }, 30);
+        timeline.advance(Edge::Chunk { tokens: 3 }, 30);
+        for (step, &at) in (0..).zip(tokens_at) {
+            timeline.advance(Edge::Computed { tokens: 1, gpu: PassTimes::default() }, at);
+            timeline.advance(Edge::Token { step }, at);
+            timeline.advance(Edge::Chunk { tokens: 1 }, at);
+        }
+        let last = *tokens_at.last().unwrap();
+        timeline.advance(Edge::Finished { reason: FinishReason::Length, detail: None }, last);
+        timeline.first_text(tokens_at[0] + 1);
+        timeline.first_write(tokens_at[0] + 5);
+        timeline.last_write(last + 5);
+        timeline.seal().unwrap();
+        timeline
+    }
+
+    fn value(page: &str, series: &str) -> String {
+        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{series} is missing in\n{page}")).to_owned()
+    }
+
+    fn page(metrics: &Metrics) -> String {
+        metrics.page("m\"1", &EngineCounters::default(), &BTreeMap::from([(("/x".to_owned(), 200), 3)]))
+    }
+
+    #[test]
+    fn sums_are_those_of_the_timelines_to_the_nanosecond() {
+        let mut metrics = Metrics::default();
+        let timelines = [answered(&[3_000_000_007, 3_000_000_100]), answered(&[1_000_000, 90_000_000])];
+        timelines.iter().for_each(|timeline| metrics.observe(timeline, false));
+        let page = page(&metrics);
+        let model = "model=\"m\\\"1\"";
+        assert_eq!(
+            value(&page, &format!("firstlight_time_to_first_token_seconds_sum{{{model}}}")),
+            "3.001000017"
+        );
+        assert_eq!(value(&page, &format!("firstlight_time_to_first_token_seconds_count{{{model}}}")), "2");
+        assert_eq!(
+            value(&page, &format!("firstlight_inter_token_latency_seconds_sum{{{model}}}")),
+            "0.089000093"
+        );
+        let part =
+            |part: &str| value(&page, &format!("firstlight_ttft_part_seconds{{{model},part=\"{part}\"}}"));
+        assert_eq!((part("inbox").as_str(), part("transport").as_str()), ("0.00000004", "0.00000001"));
+        let whole: Nanos = timelines.iter().filter_map(RequestTimeline::ttft).sum();
+        assert_eq!(metrics.parts.values().sum::<Nanos>(), whole);
+        let ended = |reason: &str| {
+            value(&page, &format!("firstlight_request_success_total{{{model},finished_reason=\"{reason}\"}}"))
+        };
+        assert_eq!((ended("length").as_str(), ended("rejected").as_str()), ("2", "0"));
+        assert_eq!(value(&page, "firstlight_http_requests_total{route=\"/x\",status=\"200\"}"), "3");
+    }
+
+    #[test]
+    fn buckets_count_what_is_at_most_their_bound() {
+        let mut histogram = Histogram::new(Unit::Seconds, TTFT_BOUNDS);
+        [0, MS, MS + 1, 2_560 * S, 2_560 * S + 1].into_iter().for_each(|value| histogram.observe(value));
+        let mut out = String::new();
+        histogram.write(&mut out, "x", "a=\"b\"");
+        assert_eq!(value(&out, "x_bucket{a=\"b\",le=\"0.001\"}"), "2");
+        assert_eq!(value(&out, "x_bucket{a=\"b\",le=\"0.005\"}"), "3");
+        assert_eq!(value(&out, "x_bucket{a=\"b\",le=\"2560\"}"), "4");
+        assert_eq!(value(&out, "x_bucket{a=\"b\",le=\"+Inf\"}"), "5");
+        assert_eq!(value(&out, "x_count{a=\"b\"}"), "5");
+    }
+
+    #[test]
+    fn every_line_is_of_the_format_and_every_bucket_list_rises() {
+        let mut metrics = Metrics::default();
+        metrics.observe(&answered(&[50, 60, 70]), false);
+        metrics.observe(&answered(&[50]), true);
+        let page = page(&metrics);
+        for line in page.lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            assert!(series.starts_with("firstlight_") && !series.contains(':'), "{line}");
+            assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+        }
+        for bounds in [TTFT_BOUNDS, GAP_BOUNDS, REQUEST_BOUNDS, TOKEN_BOUNDS] {
+            assert!(bounds.is_sorted_by(|a, b| a < b));
+        }
+        assert_eq!(value(&page, "firstlight_timelines_broken_total{model=\"m\\\"1\"}"), "1");
+    }
+}
