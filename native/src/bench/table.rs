@@ -178,7 +178,11 @@ pub fn facts(outcome: &CaseOutcome, style: Style) -> Vec<String> {
     ));
     lines.push(fact("queue time by cause", causes(report)));
     lines.push(fact("prefix cache", prefix_cache(report)));
-    lines.extend(report.slowest_gap.as_ref().map(|gap| fact("slowest token gap", slowest_gap(gap))));
+    if let Some(slowest) = &report.slowest_gap {
+        let mut wrapped = wrapped(&slowest_gap(slowest), &" ".repeat(LABEL + 2)).into_iter();
+        lines.extend(wrapped.next().map(|first| fact("slowest token gap", first.trim_start().to_owned())));
+        lines.extend(wrapped);
+    }
     lines.push(fact("ended by", finish_reasons(&report.finish_reasons)));
     lines.push(fact("load", conditions(outcome)));
     lines.extend(punctuality(outcome).map(|words| fact("latest arrival", words)));
