@@ -194,8 +194,8 @@ pub struct Metrics {
     prompt_tokens: Histogram,
     generation_tokens: Histogram,
     computed_tokens: Histogram,
-    /// By part, in nanoseconds.
-    parts: BTreeMap<&'static str, u64>,
+    /// Of the time to the first token, by part.
+    parts: BTreeMap<&'static str, Histogram>,
     after_disconnect: u64,
     broken: u64,
 }
@@ -246,7 +246,8 @@ impl Metrics {
         self.after_disconnect += u64::from(tokens.after_disconnect);
         let Some(parts) = timeline.parts() else { return };
         for (part, sum) in named(&parts) {
-            *self.parts.entry(part).or_default() += sum;
+            let part = self.parts.entry(part).or_insert_with(|| Histogram::new(Unit::Seconds, TTFT_BOUNDS));
+            part.observe(sum);
         }
         let Some(engine) = parts.engine else { return };
         self.queue.observe(engine.queue_wait.total() + engine.requeue.total());
@@ -309,12 +310,12 @@ impl Metrics {
         head(
             &mut out,
             "ttft_part_seconds",
-            "counter",
-            "Where the time to the first token went, all requests together.",
+            "histogram",
+            "Where the time to the first token went, part by part.",
         );
-        for (part, &sum) in &self.parts {
-            let sum = Unit::Seconds.show(sum);
-            let _ = writeln!(out, "firstlight_ttft_part_seconds{{{model},part=\"{part}\"}} {sum}");
+        for (part, histogram) in &self.parts {
+            let labels = format!("{model},part=\"{part}\"");
+            histogram.write(&mut out, "firstlight_ttft_part_seconds", &labels);
         }
         self.plain(&mut out, &model, now);
         head(&mut out, "http_requests_total", "counter", "Answers over HTTP.");
@@ -460,11 +461,12 @@ mod tests {
             value(&page, &format!("firstlight_inter_token_latency_seconds_sum{{{model}}}")),
             "0.089000093"
         );
-        let part =
-            |part: &str| value(&page, &format!("firstlight_ttft_part_seconds{{{model},part=\"{part}\"}}"));
+        let part = |part: &str| {
+            value(&page, &format!("firstlight_ttft_part_seconds_sum{{{model},part=\"{part}\"}}"))
+        };
         assert_eq!((part("inbox").as_str(), part("transport").as_str()), ("0.00000004", "0.00000001"));
         let whole: Nanos = timelines.iter().filter_map(RequestTimeline::ttft).sum();
-        assert_eq!(metrics.parts.values().sum::<Nanos>(), whole);
+        assert_eq!(metrics.parts.values().map(|part| part.sum).sum::<Nanos>(), whole);
         let ended = |reason: &str| {
             value(&page, &format!("firstlight_request_success_total{{{model},finished_reason=\"{reason}\"}}"))
         };

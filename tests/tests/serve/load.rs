@@ -95,7 +95,7 @@ fn check_metrics(server: &Server, prompt: u64, generated: u64) {
     let (_, all) = server.get("/v1/timelines?last=1000");
     let timelines = all["timelines"].as_array().expect("a list");
     let total = |field: &str| timelines.iter().filter_map(|timeline| timeline[field].as_u64()).sum::<u64>();
-    assert_eq!(sum("firstlight_ttft_part_seconds", ""), total("parts_total"));
+    assert_eq!(sum("firstlight_ttft_part_seconds_sum", ""), total("parts_total"));
     assert_eq!(sum("firstlight_time_to_first_token_seconds_sum", ""), total("ttft"));
     assert_eq!(sum("firstlight_e2e_request_latency_seconds_sum", ""), total("e2e"));
 }
