@@ -221,6 +221,36 @@ pub enum FinishReason {
     Rejected,
 }
 
+impl FinishReason {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 9] = [
+        Self::Stop,
+        Self::StopString,
+        Self::Length,
+        Self::ContentFilter,
+        Self::Cancelled,
+        Self::Disconnected,
+        Self::Deadline,
+        Self::Failed,
+        Self::Rejected,
+    ];
+
+    /// The word that JSON and metrics have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::StopString => "stop_string",
+            Self::Length => "length",
+            Self::ContentFilter => "content_filter",
+            Self::Cancelled => "cancelled",
+            Self::Disconnected => "disconnected",
+            Self::Deadline => "deadline",
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
 /// Why a request was refused, with the numbers in it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RejectReason {
@@ -308,4 +338,17 @@ pub struct SampledToken {
     pub token: u32,
     /// Where asked for: the chosen token's, then the most likely ones in falling order.
     pub logprobs: Option<(TokenLogprob, Vec<TokenLogprob>)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finish_reason_has_one_word_in_json_and_metrics() {
+        for (idx, reason) in FinishReason::ALL.into_iter().enumerate() {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
+            assert_eq!(reason as usize, idx);
+        }
+    }
 }

@@ -146,33 +146,6 @@ impl Histogram {
     }
 }
 
-/// All reasons, in the order of the timelines' specification.
-const REASONS: [FinishReason; 9] = [
-    FinishReason::Stop,
-    FinishReason::StopString,
-    FinishReason::Length,
-    FinishReason::ContentFilter,
-    FinishReason::Cancelled,
-    FinishReason::Disconnected,
-    FinishReason::Deadline,
-    FinishReason::Failed,
-    FinishReason::Rejected,
-];
-
-fn word(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Stop => "stop",
-        FinishReason::StopString => "stop_string",
-        FinishReason::Length => "length",
-        FinishReason::ContentFilter => "content_filter",
-        FinishReason::Cancelled => "cancelled",
-        FinishReason::Disconnected => "disconnected",
-        FinishReason::Deadline => "deadline",
-        FinishReason::Failed => "failed",
-        FinishReason::Rejected => "rejected",
-    }
-}
-
 /// One series for each way to end.
 #[derive(Clone, Debug)]
 struct Ended {
@@ -205,7 +178,7 @@ impl Default for Metrics {
         let seconds = |bounds| Histogram::new(Unit::Seconds, bounds);
         let tokens = || Histogram::new(Unit::Tokens, TOKEN_BOUNDS);
         Self {
-            ended: REASONS.map(|_| Ended { count: 0, e2e: seconds(REQUEST_BOUNDS) }).to_vec(),
+            ended: FinishReason::ALL.map(|_| Ended { count: 0, e2e: seconds(REQUEST_BOUNDS) }).to_vec(),
             ttft: seconds(TTFT_BOUNDS),
             inter_token: seconds(GAP_BOUNDS),
             per_token: seconds(GAP_BOUNDS),
@@ -227,7 +200,7 @@ impl Metrics {
     /// Counts a request that ended and was sealed. One whose timeline breaks a rule is counted as such and as ended; its
     /// times are worth nothing and enter no histogram.
     pub fn observe(&mut self, timeline: &RequestTimeline, is_broken: bool) {
-        let idx = REASONS.iter().position(|reason| Some(*reason) == timeline.finish_reason());
+        let idx = FinishReason::ALL.iter().position(|reason| Some(*reason) == timeline.finish_reason());
         let Some(ended) = idx.and_then(|idx| self.ended.get_mut(idx)) else { return };
         ended.count += 1;
         if is_broken {
@@ -298,13 +271,13 @@ impl Metrics {
             "histogram",
             "From the last byte of a request to its end.",
         );
-        for (reason, ended) in REASONS.iter().zip(&self.ended) {
-            let labels = format!("{model},finished_reason=\"{}\"", word(*reason));
+        for (reason, ended) in FinishReason::ALL.iter().zip(&self.ended) {
+            let labels = format!("{model},finished_reason=\"{}\"", reason.name());
             ended.e2e.write(&mut out, "firstlight_e2e_request_latency_seconds", &labels);
         }
         head(&mut out, "request_success_total", "counter", "Requests that ended, by how they did.");
-        for (reason, ended) in REASONS.iter().zip(&self.ended) {
-            let labels = format!("{model},finished_reason=\"{}\"", word(*reason));
+        for (reason, ended) in FinishReason::ALL.iter().zip(&self.ended) {
+            let labels = format!("{model},finished_reason=\"{}\"", reason.name());
             let _ = writeln!(out, "firstlight_request_success_total{{{labels}}} {}", ended.count);
         }
         head(
