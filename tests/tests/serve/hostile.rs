@@ -15,6 +15,7 @@ fn nonsense_gets_its_status_and_the_server_lives() {
     check_paths(&server);
     check_bytes(&server);
     check_half_open(&server);
+    check_no_place();
     let answer = server.chat("hi", &json!({ "max_tokens": 2 }));
     assert_eq!(answer.status, 200, "after all that it answers");
     let (_, report) = server.get("/v1/report");
@@ -203,7 +204,16 @@ fn check_bytes(server: &Server) {
     check(format!("{post}content-length: 100\r\n\r\n{{\"messages\"").as_bytes(), &["400", ""]);
 }
 
-/// Clients that begin and do not go on are let go, and those who find no place are told.
+/// Those who find no place are told. The silent ones keep theirs for longer than any test takes.
+fn check_no_place() {
+    let server = Server::start(&["--stall-limit", "3600", "--max-connections", "4"]);
+    let silent: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let line = exchange(&server, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert!(line.contains("503"), "no place is left: {line:?}");
+    drop(silent);
+}
+
+/// Clients that begin and do not go on are let go.
 fn check_half_open(server: &Server) {
     let post = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
     let mut silent: Vec<_> = (0..24).map(|_| server.connect()).collect();
@@ -211,8 +221,6 @@ fn check_half_open(server: &Server) {
         let bytes: &[u8] = if idx % 2 == 0 { post } else { b"GET /health HT" };
         socket.write_all(bytes).expect("a socket takes a few bytes");
     }
-    let line = exchange(server, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
-    assert!(line.contains("503"), "no place is left: {line:?}");
     for (idx, mut socket) in silent.into_iter().enumerate() {
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
