@@ -17,6 +17,7 @@ mod server;
 mod signals;
 mod socket;
 mod stream;
+mod supervisor;
 mod wire;
 
 use std::net::TcpListener as StdListener;
@@ -89,7 +90,9 @@ async fn serve(
         () = signals.end() => return Ok(()),
     };
     server.ready(engine.handle());
-    note(&format!("ready: {} on {}", server.model_name(), engine.handle().adapter()));
+    let status = format!("ready: {} on {}", server.model_name(), engine.handle().adapter());
+    note(&status);
+    supervisor::ready(&status);
     signals.end().await;
     stop(args, &server, engine).await;
     close.send_replace(true);
@@ -101,7 +104,9 @@ async fn serve(
 async fn stop(args: &ServeArgs, server: &Server, engine: EngineThread) {
     server.life().stop();
     let open = server.life().num_open();
-    note(&format!("stopping: {open} requests are under way and have {} s to end", args.grace));
+    let status = format!("stopping: {open} requests are under way and have {} s to end", args.grace);
+    note(&status);
+    supervisor::stopping(&status);
     let grace = Duration::from_secs(u64::from(args.grace));
     let _ = timeout(grace, server.life().idle()).await;
     let _ = spawn_blocking(move || engine.shut_down(Duration::ZERO)).await;

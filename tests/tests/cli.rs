@@ -17,7 +17,7 @@ pub fn binary() -> PathBuf {
     let path = folder.join(format!("firstlight{}", std::env::consts::EXE_SUFFIX));
     assert!(
         path.is_file(),
-        "{} is missing: run `cargo build --release -p firstlight` first (`cargo xtask test` does)",
+        "{} is missing: run `cargo build --release --workspace --bin firstlight` first (`cargo xtask test` does)",
         path.display()
     );
     path

@@ -8,4 +8,6 @@ mod hostile;
 mod life;
 mod load;
 mod server;
+#[cfg(unix)]
+mod supervised;
 mod vanishing;

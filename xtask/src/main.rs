@@ -7,6 +7,7 @@
 
 mod command;
 mod demo;
+mod dist;
 mod model;
 mod packages;
 mod suite;
@@ -21,6 +22,7 @@ use command::{complain, say};
 const USAGE: &str = "\
 cargo xtask demo [--once]   sets up, builds, asks a first question and goes on into a chat; --once ends after the answer
 cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests; --full adds the long ones
+cargo xtask dist            makes the archive for this system under target/dist, and tries the program in it
 cargo xtask ci              what CI runs: the same as `test`
 cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, default model";
 
@@ -30,6 +32,7 @@ enum Task {
     Demo { once: bool },
     Test { full: bool },
     Setup,
+    Dist,
     Help,
 }
 
@@ -41,6 +44,7 @@ fn parse(args: &[String]) -> Result<Task, String> {
         ["test"] | ["ci"] => Ok(Task::Test { full: false }),
         ["test", "--full"] | ["ci", "--full"] => Ok(Task::Test { full: true }),
         ["setup"] => Ok(Task::Setup),
+        ["dist"] => Ok(Task::Dist),
         [] | ["help" | "--help" | "-h"] => Ok(Task::Help),
         _ => Err(format!("`cargo xtask {}` is not a task; these are:\n{USAGE}", words.join(" "))),
     }
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
         Task::Demo { once } => demo::run(once),
         Task::Test { full } => suite::run(full),
         Task::Setup => setup(),
+        Task::Dist => dist::run().map(drop),
         Task::Help => {
             say(USAGE);
             Ok(())
@@ -103,6 +108,7 @@ mod tests {
         check("test", Some(Task::Test { full: false }));
         check("ci", Some(Task::Test { full: false }));
         check("test --full", Some(Task::Test { full: true }));
+        check("dist", Some(Task::Dist));
         check("", Some(Task::Help));
         check("demo --full", None);
         check("tset", None);

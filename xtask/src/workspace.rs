@@ -49,11 +49,16 @@ impl Workspace {
         settings
     }
 
+    /// This system's target triple.
+    pub fn host(&self) -> Result<String, String> {
+        let version = capture(Command::new("rustc").arg("-vV"))?;
+        let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+        host.map(str::to_owned).ok_or_else(|| "`rustc -vV` names no host; repair the toolchain".to_owned())
+    }
+
     /// Downloads the crates first and by itself, so that a missing network is one sentence.
     pub fn fetch_crates(&self) -> Result<(), String> {
-        let version = capture(Command::new("rustc").arg("-vV"))?;
-        let host =
-            version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default().to_owned();
+        let host = self.host()?;
         let arguments = ["fetch", "--locked", "--target", &host, "--target", crate::wasm::TARGET];
         if capture(self.cargo(&arguments).arg("--offline")).is_ok() {
             return Ok(());
@@ -64,8 +69,9 @@ impl Workspace {
         })
     }
 
-    /// Builds `firstlight`.
+    /// Builds `firstlight`. As one of the workspace, so that its dependencies have the features that the tests build them
+    /// with: they are compiled once, and what is tested is what is shipped.
     pub fn build_binary(&self) -> Result<(), String> {
-        watch(&mut self.cargo(&["build", "--release", "--locked", "--package", "firstlight"]))
+        watch(&mut self.cargo(&["build", "--release", "--locked", "--workspace", "--bin", "firstlight"]))
     }
 }

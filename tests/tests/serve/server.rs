@@ -1,5 +1,6 @@
 //! A server to talk to, and the words to talk to it.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cli::binary;
 
 /// Until then everything that is waited for has come, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(240);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 /// How often something is looked at again.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -28,13 +29,18 @@ pub struct Server {
 impl Server {
     /// Starts the binary on a free port; returns when the door is open, which is before the model is there.
     pub fn open(line: &[&str]) -> Self {
+        Self::open_with(line, &[])
+    }
+
+    /// The same with `variables` in its environment.
+    pub fn open_with(line: &[&str], variables: &[(&str, &OsStr)]) -> Self {
         let mut command = Command::new(binary());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().to_lowercase().starts_with("firstlight_") {
                 command.env_remove(name);
             }
         }
-        command.env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+        command.env("FIRSTLIGHT_MODEL_FILE", default_model_path()).envs(variables.iter().copied());
         command.args(["serve", "--port", "0"]).args(line).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
