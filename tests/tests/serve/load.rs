@@ -1,5 +1,6 @@
 //! Many clients at once: all are answered as if they were alone, a full queue is an answer, and the books agree.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::time::Instant;
 
@@ -10,6 +11,8 @@ use super::server::{Answer, Server, chat_body, wait_until};
 use crate::cli::answers::check_sums;
 
 const CLIENTS: usize = 64;
+/// Clients that go away at a moment of their own.
+const VANISHING: usize = 200;
 
 fn question(n: usize) -> String {
     format!(
@@ -19,30 +22,66 @@ fn question(n: usize) -> String {
     )
 }
 
-fn ask(server: &Server, n: usize) -> Answer {
-    let more = json!({
-        "stream": true, "max_tokens": 2 + n % 7, "firstlight": { "trace": true },
-        "stream_options": { "include_usage": true },
-    });
-    server.chat(&question(n), &more)
+/// How many tokens client `n` asks for.
+fn limit(n: usize) -> usize {
+    2 + n % 7
 }
 
-fn ids(answer: &Answer) -> Value {
-    answer.events().pop().expect("a stream has a last event")["firstlight"]["token_ids"].clone()
+fn body(n: usize, max_tokens: usize) -> Value {
+    let more = json!({
+        "stream": true, "max_tokens": max_tokens, "firstlight": { "trace": true },
+        "stream_options": { "include_usage": true },
+    });
+    chat_body(&question(n), &more)
+}
+
+/// An answer as its client saw it.
+struct Seen {
+    answer: Answer,
+    /// From before the connection was made to the first content, in nanoseconds; the server's must lie within.
+    ttft: u64,
+    /// To the last byte.
+    took: u64,
+}
+
+/// Asks as client `n`, over a connection of its own, and looks at the clock as its bytes come.
+fn ask(server: &Server, n: usize) -> Seen {
+    let began = Instant::now();
+    let elapsed = || u64::try_from(began.elapsed().as_nanos()).expect("no test lasts that long");
+    let agent = ureq::Agent::new_with_config(ureq::Agent::config_builder().max_idle_connections(0).build());
+    let response = agent.post(server.url("/v1/chat/completions")).content_type("application/json");
+    let mut response = response.send(body(n, limit(n)).to_string()).expect("there is an answer");
+    let mut reader = response.body_mut().as_reader();
+    let (mut bytes, mut piece, mut ttft) = (Vec::new(), [0; 4096], None);
+    loop {
+        let len = reader.read(&mut piece).expect("the stream goes on");
+        if len == 0 {
+            break;
+        }
+        bytes.extend_from_slice(&piece[..len]);
+        // The opening chunk of a chat has a content too, an empty one, which is nothing to read.
+        let text = String::from_utf8_lossy(&bytes);
+        if ttft.is_none() && text.replace("\"content\":\"\"", "").contains("\"content\":\"") {
+            ttft = Some(elapsed());
+        }
+    }
+    drop(reader);
+    let answer = Answer { status: response.status().as_u16(), headers: Vec::new(), body: bytes };
+    Seen { answer, ttft: ttft.expect("an answer has content"), took: elapsed() }
+}
+
+fn ids(answer: &Value) -> Vec<Value> {
+    answer["firstlight"]["token_ids"].as_array().expect("a traced answer has its ids").clone()
 }
 
 #[test]
 fn sixty_four_streams_on_four_slots_are_answered_as_if_alone_and_the_books_agree() {
     let server = Server::start(&["--slots", "4"]);
     let live = listen(&server, CLIENTS);
-    let answers: Vec<(Answer, u64)> = std::thread::scope(|scope| {
+    let answers: Vec<Seen> = std::thread::scope(|scope| {
         let client = |n: usize| {
             let server = &server;
-            scope.spawn(move || {
-                let began = Instant::now();
-                let answer = ask(server, n);
-                (answer, u64::try_from(began.elapsed().as_nanos()).expect("no test lasts that long"))
-            })
+            scope.spawn(move || ask(server, n))
         };
         let clients: Vec<_> = (0..CLIENTS).map(client).collect();
         clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
@@ -53,26 +92,51 @@ fn sixty_four_streams_on_four_slots_are_answered_as_if_alone_and_the_books_agree
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), CLIENTS, "and each once");
-    let (mut prompt, mut generated) = (0, 0);
-    for (n, (answer, took)) in answers.iter().enumerate() {
+    let (mut prompt, mut generated, mut transport) = (0, 0, Vec::new());
+    for (n, Seen { answer, ttft, took }) in answers.iter().enumerate() {
         assert_eq!(answer.status, 200, "{n}");
         let last = answer.events().pop().expect("a stream has a last event");
         let id = last["id"].as_str().expect("an answer has an id");
         let timeline = &server.timelines(&format!("{id}%230"))[0];
         check_sums(timeline);
-        assert!(timeline["ttft"].as_u64() <= Some(*took), "no client waits less than the server says");
+        let of_server = timeline["ttft"].as_u64().expect("an answer has a first write");
+        assert!(of_server <= *ttft, "{n}: no client sees its first content before the server wrote it");
+        transport.push(ttft - of_server);
         assert!(timeline["e2e"].as_u64() <= Some(*took));
         prompt += last["usage"]["prompt_tokens"].as_u64().expect("a count");
         generated += last["usage"]["completion_tokens"].as_u64().expect("a count");
     }
+    transport.sort_unstable();
+    let micros = |ns: u64| ns as f64 / 1e3;
+    println!(
+        "client's TTFT less the server's, {CLIENTS} streams: {:.0} us in the middle, {:.0} at most",
+        micros(transport[CLIENTS / 2]),
+        micros(transport[CLIENTS - 1])
+    );
     let (_, report) = server.get("/v1/report");
     let count = |name: &str| report["tokens"][name].as_u64();
     assert_eq!((count("prompt"), count("generated")), (Some(prompt), Some(generated)));
     assert_eq!((&report["refused_broken"], &report["n_answered"]), (&json!(0), &json!(CLIENTS)));
     check_metrics(&server, prompt, generated);
-    for (n, (answer, _)) in answers.iter().enumerate().step_by(9) {
-        assert_eq!(ids(answer), ids(&ask(&server, n)), "{n}: the same as alone");
+    check_against_alone(&server, &answers);
+}
+
+/// Each question asked once more with nobody beside it, for as many tokens as any client wanted: greedy ids of a shorter
+/// answer are the beginning of a longer one's.
+fn check_against_alone(server: &Server, answers: &[Seen]) {
+    let mut alone: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for (n, Seen { answer, .. }) in answers.iter().enumerate() {
+        let longest = alone.entry(question(n)).or_insert_with(|| {
+            let mut body = body(n, 8);
+            body["stream"] = false.into();
+            body.as_object_mut().map(|fields| fields.remove("stream_options"));
+            ids(&server.post("/v1/chat/completions", &body).1)
+        });
+        let ids = ids(&answer.events().pop().expect("a stream has a last event"));
+        let expected = &longest[..limit(n).min(longest.len())];
+        assert_eq!(ids, expected, "{n}: the same as alone");
     }
+    assert_eq!(alone.len(), 20, "the questions differ");
 }
 
 /// The counters say what the clients and the timelines say, to the nanosecond.
@@ -156,7 +220,7 @@ fn check_full_queue(server: &Server) {
 /// Clients that go away before the head ends, in the body, in the queue, in the answer.
 fn check_random_vanishing(server: &Server) {
     let mut rng = TestRng::new(7);
-    for round in 0..8 {
+    for round in 0..VANISHING / 8 {
         let sockets: Vec<_> = (0..8)
             .map(|_| {
                 let more = json!({ "max_tokens": 8, "stream": rng.below(2) == 0, "ignore_eos": true });
@@ -185,4 +249,11 @@ fn check_random_vanishing(server: &Server) {
     timelines.iter().for_each(check_sums);
     let after = |timeline: &Value| timeline["tokens"]["after_disconnect"].as_u64().unwrap_or(0);
     assert!(timelines.iter().all(|timeline| after(timeline) <= 1), "the step that ran, and no more");
+    let answer = server.send(ureq::http::Request::get(server.url("/metrics")).body(Vec::new()));
+    let page = String::from_utf8(answer.body).expect("text");
+    let ended = page.lines().filter(|line| line.starts_with("firstlight_request_success_total{"));
+    let ended: usize =
+        ended.filter_map(|line| line.rsplit_once(' ')).map(|(_, n)| n.parse().unwrap_or(0)).sum();
+    assert_eq!(ended, timelines.len(), "each is counted once");
+    assert!(timelines.len() > VANISHING / 2, "most had sent all: {}", timelines.len());
 }

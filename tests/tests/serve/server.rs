@@ -157,7 +157,8 @@ impl Server {
         let (_, health) = self.get("/health");
         let (_, report) = self.get("/v1/report");
         let now = |gauge: &str| report["gauges"][gauge]["now"].as_f64().unwrap_or(0.0);
-        health["open"] == 0 && now("running") == 0.0 && now("queue_depth") == 0.0
+        let nothing = |gauge: &str| now(gauge) == 0.0;
+        health["open"] == 0 && ["running", "queue_depth", "kv_cache_utilisation"].into_iter().all(nothing)
     }
 }
 
