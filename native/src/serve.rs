@@ -49,6 +49,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Wrong usage and an address that cannot be had before anything is loaded, then the model, then the adapter.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let listener = listen::bind(args)?;
+    let places = listen::connection_limit(args.max_connections)?;
     let server = Server::new(args)?;
     let router = api::router(Arc::clone(&server), &args.cors)?;
     let threads = std::thread::available_parallelism().map_or(MAX_THREADS, |n| n.get().min(MAX_THREADS));
@@ -60,7 +61,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         .map_err(|error| {
             Failure::failed(format!("the server's threads cannot be started: {error}; close other programs"))
         })?;
-    let outcome = runtime.block_on(serve(args, listener, server, router));
+    let outcome = runtime.block_on(serve(args, listener, places, server, router));
     // What still runs is nobody's: a model that was being loaded, a list that was being written.
     runtime.shutdown_background();
     outcome
@@ -69,6 +70,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 async fn serve(
     args: &ServeArgs,
     listener: StdListener,
+    (max_connections, fewer): (u32, Option<String>),
     server: Arc<Server>,
     router: Router,
 ) -> Result<(), Failure> {
@@ -78,9 +80,10 @@ async fn serve(
     let listener = TcpListener::from_std(listener).map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     let (close, closing) = watch::channel(false);
-    let limits = (args.max_connections, Duration::from_secs(u64::from(args.stall_limit)));
+    let limits = (max_connections, Duration::from_secs(u64::from(args.stall_limit)));
     let door = tokio::spawn(listen::listen(listener, router, limits, closing));
     note(&format!("listening on http://{address}; the model is being loaded"));
+    fewer.iter().for_each(|sentence| note(sentence));
     let (engine_args, max_waiting) = (args.engine.clone(), args.max_waiting);
     let loading = spawn_blocking(move || load::engine_thread_queued(&engine_args, Needs::Ids, max_waiting));
     let engine = tokio::select! {

@@ -163,3 +163,36 @@ async fn model(
 fn no_text(rejection: PathRejection) -> ApiError {
     ApiError::invalid(format!("the path cannot be read: {rejection}; write the name in UTF-8"))
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{Request, StatusCode};
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+
+    use super::*;
+
+    #[test]
+    fn a_handler_that_panics_answers_500_and_the_next_request_is_served() {
+        let router: Router = Router::new()
+            .route(
+                "/broken",
+                get(async || {
+                    if true {
+                        panic!("a defect")
+                    }
+                }),
+            )
+            .route("/whole", get(async || "yes"))
+            .layer(CatchPanicLayer::custom(panicked));
+        let service = TowerToHyperService::new(router);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let check = |path: &str, expected: StatusCode| {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let response = runtime.block_on(service.call(request)).unwrap();
+            assert_eq!(response.status(), expected, "{path}");
+        };
+        check("/broken", StatusCode::INTERNAL_SERVER_ERROR);
+        check("/whole", StatusCode::OK);
+    }
+}

@@ -29,6 +29,9 @@ const BREATH: Duration = Duration::from_millis(50);
 /// Connections over the limit that are answered at once; beyond these they are only closed.
 const TURNED_AWAY: usize = 64;
 
+/// Descriptors that are no connections: the model, the driver's, threads, signals, those being turned away.
+const OTHER_DESCRIPTORS: u64 = 64 + TURNED_AWAY as u64;
+
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
 connection: close\r\ncontent-length: 152\r\n\r\n\
 {\"error\":{\"message\":\"every connection of this server is taken; try again in a moment\",\"type\":\"server_error\",\"param\":null,\"code\":\"too_many_connections\"}}";
@@ -55,6 +58,30 @@ pub fn bind(args: &ServeArgs) -> Result<StdListener, Failure> {
     let listener = StdListener::bind(addresses.as_slice()).map_err(unusable)?;
     listener.set_nonblocking(true).map_err(unusable)?;
     Ok(listener)
+}
+
+/// How many connections can be open at once: `asked`, or fewer where the system gives this process fewer descriptors even
+/// after its limit was raised as far as it goes. A connection that finds no descriptor would get no answer at all, one
+/// that finds no place gets a 503. Fewer come with a sentence for whoever runs the server.
+///
+/// # Errors
+/// There are too few for any.
+pub fn connection_limit(asked: u32) -> Result<(u32, Option<String>), Failure> {
+    let wanted = u64::from(asked) + OTHER_DESCRIPTORS;
+    // Where the limit cannot be read, the number that was asked for is as good as any.
+    let given = rlimit::increase_nofile_limit(wanted).unwrap_or(wanted);
+    match u32::try_from(given.saturating_sub(OTHER_DESCRIPTORS)) {
+        Ok(0) => Err(Failure::failed(format!(
+            "this process may open {given} files, and {OTHER_DESCRIPTORS} are needed beside the connections; raise the limit (ulimit -n)"
+        ))),
+        Ok(places) if places < asked => Ok((
+            places,
+            Some(format!(
+                "this process may open {given} files, so {places} connections are taken at once and not {asked}; raise the limit (ulimit -n)"
+            )),
+        )),
+        _ => Ok((asked, None)),
+    }
 }
 
 /// Takes connections until `closing` says so, then lets each end its answer, for a while.

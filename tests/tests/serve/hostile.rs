@@ -1,10 +1,11 @@
 //! What a server is sent that is no request, and requests that cannot be answered: the right status, and it lives on.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use super::server::{Answer, Server, chat_body};
+use super::server::{Answer, Server, chat_body, wait_until};
 
 #[test]
 fn nonsense_gets_its_status_and_the_server_lives() {
@@ -211,6 +212,28 @@ fn check_no_place() {
     let line = exchange(&server, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
     assert!(line.contains("503"), "no place is left: {line:?}");
     drop(silent);
+}
+
+/// More connections than the system gives descriptors: those who find none are told, and the others are served.
+#[cfg(unix)]
+#[test]
+fn connections_beyond_the_systems_limit_on_descriptors_get_an_answer() {
+    let server = Server::open_under("ulimit -Sn 100 && ulimit -Hn 140", &["--max-connections", "400"]);
+    server.hear("this process may open 140 files, so 12 connections are taken at once and not 400");
+    server.hear("ready: ");
+    let talk = |socket: &mut TcpStream| {
+        socket.write_all(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n").expect("a socket takes a few bytes");
+        let mut head = [0; 12];
+        socket.read_exact(&mut head).expect("there is an answer");
+        String::from_utf8_lossy(&head).into_owned()
+    };
+    let mut open: Vec<_> = (0..40).map(|_| server.connect()).collect();
+    let lines: Vec<String> = open.iter_mut().map(talk).collect();
+    let served = lines.iter().filter(|line| *line == "HTTP/1.1 200").count();
+    let told = lines.iter().filter(|line| *line == "HTTP/1.1 503").count();
+    assert_eq!((served, told), (12, 28), "{lines:?}");
+    drop(open);
+    wait_until("there is room again", || talk(&mut server.connect()) == "HTTP/1.1 200");
 }
 
 /// Clients that begin and do not go on are let go.

@@ -34,7 +34,18 @@ impl Server {
 
     /// The same with `variables` in its environment.
     pub fn open_with(line: &[&str], variables: &[(&str, &OsStr)]) -> Self {
-        let mut command = Command::new(binary());
+        Self::spawn(Command::new(binary()), line, variables)
+    }
+
+    /// The same through a shell that sets a limit first, such as `ulimit -n 200`.
+    #[cfg(unix)]
+    pub fn open_under(limit: &str, line: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]).arg(binary());
+        Self::spawn(shell, line, &[])
+    }
+
+    fn spawn(mut command: Command, line: &[&str], variables: &[(&str, &OsStr)]) -> Self {
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().to_lowercase().starts_with("firstlight_") {
                 command.env_remove(name);
