@@ -13,6 +13,8 @@ pub enum Thing {
     Lavapipe,
     /// Python with pip.
     Pip,
+    /// Python that can make environments of its own.
+    Venv,
 }
 
 impl Thing {
@@ -20,6 +22,7 @@ impl Thing {
         match self {
             Self::Lavapipe => "Mesa's lavapipe (a Vulkan driver that runs on the CPU) and the Vulkan loader",
             Self::Pip => "Python's pip",
+            Self::Venv => "Python's venv",
         }
     }
 }
@@ -64,6 +67,11 @@ impl Manager {
             (Self::Pacman, Thing::Pip) => "python-pip",
             (Self::Apk, Thing::Pip) => "py3-pip",
             (Self::Apt | Self::Dnf | Self::Zypper, Thing::Pip) => "python3-pip",
+            (Self::Apt, Thing::Venv) => "python3-venv",
+            (Self::Dnf, Thing::Venv) => "python3",
+            (Self::Pacman, Thing::Venv) => "python",
+            (Self::Zypper, Thing::Venv) => "python3",
+            (Self::Apk, Thing::Venv) => "python3",
         };
         match self {
             Self::Apt => {
