@@ -84,6 +84,7 @@ fn setup() -> Result<(), String> {
     workspace.fetch_crates()?;
     workspace.build_binary()?;
     let model = model::ensure(&workspace)?;
+    python::ensure_curl()?;
     python::ensure(&workspace, python::Environment::Clients)?;
     say(&format!("set up; the default model is {}", model.display()));
     Ok(())

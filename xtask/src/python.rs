@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::{capture, say};
+use crate::command::{capture, exists, say};
 use crate::packages::{self, Thing};
 use crate::workspace::Workspace;
 
@@ -97,12 +97,23 @@ fn interpreter(folder: &Path) -> PathBuf {
     }
 }
 
+/// curl, which is a client too.
+///
+/// # Errors
+/// It is missing and cannot be installed.
+pub fn ensure_curl() -> Result<(), String> {
+    match exists("curl") {
+        true => Ok(()),
+        false => packages::install(Thing::Clients),
+    }
+}
+
 /// A Python that makes environments; on Debian that is a package of its own.
 fn system_python() -> Result<String, String> {
     if let Some(python) = able_python() {
         return Ok(python);
     }
-    packages::install(Thing::Venv)?;
+    packages::install(Thing::Clients)?;
     able_python().ok_or_else(|| {
         "no Python on this machine has the modules venv and ensurepip; install a Python 3.10 or newer that has them and run the same command again".to_owned()
     })

@@ -44,7 +44,10 @@ pub fn run(full: bool) -> Result<(), String> {
         watch(&mut workspace.cargo(&["test", "--release", "--locked", "--workspace", "--no-run"]))
     })?;
     let file = timed("model", || model::ensure(&workspace))?;
-    let clients = timed("Python clients", || python::ensure(&workspace, Environment::Clients))?;
+    let clients = timed("clients", || {
+        python::ensure_curl()?;
+        python::ensure(&workspace, Environment::Clients)
+    })?;
     let load = match full {
         true => Some(timed("load generator", || python::ensure(&workspace, Environment::Load))?),
         false => None,
