@@ -3,6 +3,7 @@
 import asyncio
 
 import openai
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
@@ -78,6 +79,10 @@ def tools_are_refused_by_name(server):
     assert "tools is not supported" in error.message, error
 
 
+def a_prompt_that_is_too_long_is_known_as_such(server):
+    raises(ContextOverflowError, lambda: chat(server).invoke("word " * 9000))
+
+
 CLAIMS = [
     invoke_gives_the_golden_chat_and_what_it_cost,
     streams_add_up_to_the_same,
@@ -85,4 +90,5 @@ CLAIMS = [
     stop_strings_and_logprobs_are_passed_on,
     completions_are_the_golden_ones,
     tools_are_refused_by_name,
+    a_prompt_that_is_too_long_is_known_as_such,
 ]
