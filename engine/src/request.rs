@@ -275,8 +275,9 @@ pub enum RejectReason {
         /// The model's vocabulary size.
         vocab_size: u32,
     },
+    // LangChain, litellm and others know the three refusals of a long prompt by the words "prompt is too long".
     /// The prompt leaves no room for an answer.
-    #[error("the prompt has {prompt_len} tokens and the context holds {max_model_len}; shorten it to at most {} tokens", max_model_len - 1)]
+    #[error("the prompt is too long: it has {prompt_len} tokens and the context holds {max_model_len}; shorten it to at most {} tokens", max_model_len - 1)]
     PromptTooLong {
         /// Tokens in the prompt.
         prompt_len: u32,
@@ -285,7 +286,7 @@ pub enum RejectReason {
     },
     /// The prompt's text has more bytes than any that fits; it was not tokenised.
     #[error(
-        "the prompt has {bytes} bytes and a context of {max_model_len} tokens holds at most {max_bytes}; shorten it"
+        "the prompt is too long: it has {bytes} bytes and a context of {max_model_len} tokens holds at most {max_bytes}; shorten it"
     )]
     PromptTooManyBytes {
         /// Bytes of the prompt's text.
@@ -297,7 +298,7 @@ pub enum RejectReason {
     },
     /// Not even alone would it fit.
     #[error(
-        "the prompt needs {needed_blocks} KV blocks and the pool has {total_blocks}; raise --kv-memory or shorten the prompt"
+        "the prompt is too long: it needs {needed_blocks} KV blocks and the pool has {total_blocks}; raise --kv-memory or shorten the prompt"
     )]
     NeverFits {
         /// Blocks for the prompt and one token.

@@ -4,6 +4,8 @@
 //! again until it is there, or until it is clear that it never comes.
 
 mod answers;
+mod clients;
+mod curl;
 mod hostile;
 mod life;
 mod load;
