@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::command::{say, watch};
 use crate::python::{self, Environment};
 use crate::workspace::Workspace;
-use crate::{model, vulkan, wasm};
+use crate::{dist, model, vulkan, wasm};
 
 /// What the short run leaves out: name of the check, and what it claims.
 const ONLY_IN_FULL: &[(&str, &str)] = &[
@@ -63,13 +63,14 @@ pub fn run(full: bool) -> Result<(), String> {
         }
         watch(&mut cargo)
     });
+    let archive = timed("archive", || dist::run().map(drop));
     if !full {
         say("left to `cargo xtask test --full`:");
         for (name, claim) in ONLY_IN_FULL {
             say(&format!("  {name}: {claim}"));
         }
     }
-    tests
+    tests.and(archive)
 }
 
 fn lints(workspace: &Workspace) -> Result<(), String> {
