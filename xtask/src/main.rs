@@ -8,6 +8,7 @@
 mod command;
 mod demo;
 mod model;
+mod nginx;
 mod packages;
 mod suite;
 mod vulkan;
@@ -22,7 +23,7 @@ const USAGE: &str = "\
 cargo xtask demo [--once]   sets up, builds, asks a first question and goes on into a chat; --once ends after the answer
 cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests; --full adds the long ones
 cargo xtask ci              what CI runs: the same as `test`
-cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, default model";
+cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, nginx, default model";
 
 /// What was asked for on the command line.
 #[derive(Debug, PartialEq)]
@@ -80,6 +81,7 @@ fn setup() -> Result<(), String> {
     let workspace = workspace::Workspace::find()?;
     vulkan::ensure()?;
     wasm::ensure()?;
+    nginx::ensure(&workspace)?;
     workspace.fetch_crates()?;
     workspace.build_binary()?;
     let model = model::ensure(&workspace)?;

@@ -13,6 +13,8 @@ pub enum Thing {
     Lavapipe,
     /// Python with pip.
     Pip,
+    /// The proxy; on Debian only what it is linked with, because its package there starts a service (see `nginx`).
+    Nginx,
 }
 
 impl Thing {
@@ -20,6 +22,7 @@ impl Thing {
         match self {
             Self::Lavapipe => "Mesa's lavapipe (a Vulkan driver that runs on the CPU) and the Vulkan loader",
             Self::Pip => "Python's pip",
+            Self::Nginx => "nginx (a proxy, for the tests)",
         }
     }
 }
@@ -64,6 +67,8 @@ impl Manager {
             (Self::Pacman, Thing::Pip) => "python-pip",
             (Self::Apk, Thing::Pip) => "py3-pip",
             (Self::Apt | Self::Dnf | Self::Zypper, Thing::Pip) => "python3-pip",
+            (Self::Apt, Thing::Nginx) => "libpcre2-8-0 libssl3 zlib1g",
+            (Self::Dnf | Self::Pacman | Self::Zypper | Self::Apk, Thing::Nginx) => "nginx",
         };
         match self {
             Self::Apt => {
@@ -153,5 +158,11 @@ mod tests {
         check(Manager::Zypper, Thing::Lavapipe, "zypper --non-interactive install libvulkan_lvp libvulkan1");
         check(Manager::Apk, Thing::Lavapipe, "apk add mesa-vulkan-swrast vulkan-loader");
         check(Manager::Apk, Thing::Pip, "apk add py3-pip");
+        check(Manager::Dnf, Thing::Nginx, "dnf install -y nginx");
+        check(
+            Manager::Apt,
+            Thing::Nginx,
+            "apt-get update && apt-get install -y --no-install-recommends libpcre2-8-0 libssl3 zlib1g",
+        );
     }
 }

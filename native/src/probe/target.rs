@@ -40,8 +40,10 @@ impl Target {
         if authority.contains('@') {
             return Err(wrong("a name and a password in it are not supported; give --api-key"));
         }
-        if uri.host().is_none_or(str::is_empty) || authority.ends_with(':') {
-            return Err(wrong("it must name a host and, after a colon, a port"));
+        let host = uri.host().unwrap_or_default();
+        let port = authority.strip_prefix(host).unwrap_or_default();
+        if host.is_empty() || !(port.is_empty() || uri.port_u16().is_some()) {
+            return Err(wrong("it must name a host and, after a colon, a port up to 65535"));
         }
         let path = uri.path().trim_end_matches('/');
         let path = path.strip_suffix("/chat/completions").unwrap_or(path);

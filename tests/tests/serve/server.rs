@@ -28,6 +28,11 @@ pub struct Server {
 impl Server {
     /// Starts the binary on a free port; returns when the door is open, which is before the model is there.
     pub fn open(line: &[&str]) -> Self {
+        Self::open_at(0, line)
+    }
+
+    /// The same on this port.
+    pub fn open_at(port: u16, line: &[&str]) -> Self {
         let mut command = Command::new(binary());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().to_lowercase().starts_with("firstlight_") {
@@ -35,7 +40,11 @@ impl Server {
             }
         }
         command.env("FIRSTLIGHT_MODEL_FILE", default_model_path());
-        command.args(["serve", "--port", "0"]).args(line).stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["serve", "--port", &port.to_string()])
+            .args(line)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
         let (sender, notes) = channel();
@@ -49,10 +58,34 @@ impl Server {
 
     /// The same, and waits until it is healthy.
     pub fn start(line: &[&str]) -> Self {
-        let server = Self::open(line);
-        server.hear("ready: ");
-        assert_eq!(server.get("/health").0, 200, "ready is healthy");
-        server
+        Self::open(line).once_ready()
+    }
+
+    /// Waits until it is healthy.
+    pub fn once_ready(self) -> Self {
+        self.hear("ready: ");
+        assert_eq!(self.get("/health").0, 200, "ready is healthy");
+        self
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        let port = self.address.rsplit(':').next().and_then(|port| port.parse().ok());
+        port.expect("an address ends in a port")
+    }
+
+    /// `/metrics`: the sum of all series of this name whose labels contain `labels`.
+    pub fn metric(&self, series: &str, labels: &str) -> f64 {
+        let page = self.send(ureq::http::Request::get(self.url("/metrics")).body(Vec::new())).body;
+        let page = String::from_utf8(page).expect("metrics are text");
+        let of = |line: &&str| line.starts_with(&format!("{series}{{")) && line.contains(labels);
+        let value = |line: &str| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok());
+        page.lines().filter(of).filter_map(value).sum()
     }
 
     /// Waits for a line on stderr that begins with `start`.
