@@ -123,7 +123,7 @@ fn chats(answer: impl Fn(&str, &mut TcpStream) -> std::io::Result<()> + Send + '
 fn what_is_no_server_is_told_in_one_sentence() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let closed = free.expect("there is a free port").to_string();
-    check_failed(&probe(&[&closed]), &["cannot be reached", &closed]);
+    check_failed(&probe(&[&closed]), &["cannot be reached", &closed, "check that a server listens there"]);
     let check_all = |answer: String, parts: &[&str]| {
         let address = serve(move |_, socket| socket.write_all(answer.as_bytes()));
         check_failed(&probe(&[&address]), parts);
@@ -134,7 +134,7 @@ fn what_is_no_server_is_told_in_one_sentence() {
     check_all(whole("503 No", "application/json", r#"{"error":{"message":"loading"}}"#), &["503: loading"]);
     check_all(
         whole("401 No", "application/json", r#"{"error":"a key is needed"}"#),
-        &["401: a key is needed"],
+        &["401: a key is needed; give the key with --api-key"],
     );
     check_all(
         "HTTP/1.1 302 Go\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n".into(),

@@ -24,7 +24,7 @@ pub struct Account {
     pub sums: bool,
     /// On the way to the server by a proxy's stamp: an estimate, since two clocks made it, and negative where they differ.
     pub upstream: Option<i64>,
-    /// The replica or the path that the timeline names.
+    /// The path that the timeline names, with the replica's name before it.
     pub route: Option<String>,
     /// When each token was there.
     #[serde(skip)]
@@ -58,6 +58,12 @@ impl Account {
             made,
         })
     }
+
+    /// The replica that the route names: `a` of `a/v1/chat/completions`. A proxy may have taken the header that says so.
+    pub fn replica(&self) -> Option<String> {
+        let (name, _) = self.route.as_deref()?.split_once('/')?;
+        (!name.is_empty()).then(|| name.to_owned())
+    }
 }
 
 /// The sum of the leaves of a part; `None` where one is no duration or the sum is beyond all measure.
@@ -82,7 +88,7 @@ mod tests {
     fn timeline() -> Value {
         json!({
             "schema": "firstlight.timeline/1",
-            "route": "a",
+            "route": "a/v1/chat/completions",
             "stamps": { "received": 100, "first_write": 160 },
             "parts": { "gateway": 10, "preparation": { "wait": 5, "template": 5 }, "prefill": { "compute": 40 } },
             "parts_total": 60,
@@ -95,6 +101,7 @@ mod tests {
     fn an_account_counts_from_received_and_says_whether_its_parts_sum() {
         let account = Account::of(&timeline()).unwrap();
         assert_eq!((account.ttft, account.made.as_slice(), account.sums), (Some(60), &[50, 70][..], true));
+        assert_eq!(account.replica().as_deref(), Some("a"));
         assert_eq!(account.upstream, Some(-5), "two clocks may differ");
         let parts: Vec<(&str, Nanos)> =
             account.parts.iter().map(|(name, part)| (name.as_str(), *part)).collect();

@@ -74,10 +74,10 @@ pub enum NoAnswer {
 
 fn broken(error: &ureq::Error) -> NoAnswer {
     NoAnswer::Broken(match error {
-        ureq::Error::HostNotFound => "has a name that no address is known for".into(),
-        ureq::Error::Timeout(_) => format!("did not answer in time ({error})"),
-        ureq::Error::Io(error) => format!("cannot be reached ({error})"),
-        other => format!("gave no answer that can be read ({other})"),
+        ureq::Error::HostNotFound => "has a name that no address is known for; check the URL".into(),
+        ureq::Error::Timeout(_) => format!("did not answer in time ({error}); give it more with --timeout"),
+        ureq::Error::Io(error) => format!("cannot be reached ({error}); check that a server listens there"),
+        other => format!("gave no answer that can be read ({other}); check that the URL is that of an API"),
     })
 }
 
@@ -176,14 +176,15 @@ impl<'a> Asker<'a> {
         let (stream, total) = self.read(body, &watch, sent)?;
         let word =
             |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let account = stream.timeline.as_ref().and_then(Account::of);
         Ok(Exchange {
             connect: marks.connect.map_or(0, nanos),
             total,
             tokens: stream.tokens,
-            account: stream.timeline.as_ref().and_then(Account::of),
             arrivals: stream.arrivals,
             request_id: word("x-request-id"),
-            replica: word("x-firstlight-replica"),
+            replica: word("x-firstlight-replica").or_else(|| account.as_ref()?.replica()),
+            account,
         })
     }
 
@@ -256,5 +257,13 @@ fn refused(status: StatusCode, headers: &HeaderMap, bytes: &[u8]) -> NoAnswer {
         _ if bytes.is_empty() => "without a word".into(),
         _ => begin_of(bytes),
     };
+    let advice = match status_code {
+        401 | 403 => "; give the key with --api-key",
+        404 => "; check the URL's path and --model",
+        429 | 503 => "; ask again later",
+        500.. => "; look at the server's log",
+        _ => "",
+    };
+    let message = format!("{message}{advice}");
     NoAnswer::Refused { status: status_code, message }
 }

@@ -127,7 +127,7 @@ fn check_terminated(server: &mut Server) {
         count(Heard::Answer) + count(Heard::Cancelled),
         "whoever was refused is not in it"
     );
-    assert_eq!(count(Heard::Cancelled), 2, "the two long ones: {heard:?}");
+    assert!(count(Heard::Cancelled) >= 2, "the two long ones, and who waited behind them: {heard:?}");
 }
 
 /// Killed in the middle of an answer: its client sees that the answer is cut.
