@@ -152,5 +152,6 @@ pub struct Seat {
 
 fn labels(id: RequestId, route: &str, clock: InstantClock) -> RequestLabels {
     let request_id = format!("{route}-{:x}-{}", clock.origin_unix_ms(), id.0);
-    RequestLabels { id: format!("{request_id}#0"), request_id, trace_id: None, route: route.to_owned() }
+    let id = format!("{request_id}#0");
+    RequestLabels { id, request_id, route: route.to_owned(), ..RequestLabels::default() }
 }

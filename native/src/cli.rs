@@ -14,12 +14,14 @@ use crate::models::DEFAULT_MODEL;
 
 mod bench;
 mod parse;
+mod probe;
 mod serve;
 mod trace;
 mod values;
 
 pub use bench::{BenchArgs, Scenario};
 pub use parse::{Parsed, parse};
+pub use probe::ProbeArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use values::{Activations, JsonTarget, Switch, TokenIds};
@@ -50,6 +52,8 @@ pub enum Command {
     Chat(ChatArgs),
     /// Answer over HTTP as OpenAI's API does, on 127.0.0.1:8080
     Serve(ServeArgs),
+    /// Measure a server from the client's side, and say when something on the way buffers its streams
+    Probe(ProbeArgs),
     /// Measure under a load that is one word, and say where the time goes
     Bench(Box<BenchArgs>),
     /// Take one request apart into twelve stages, each with its time, its share and what bounds it

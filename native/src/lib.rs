@@ -22,6 +22,7 @@ pub mod library;
 pub mod load;
 pub mod model_text;
 pub mod models;
+pub mod probe;
 pub mod progress;
 pub mod refusal;
 pub mod run;

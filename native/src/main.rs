@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use firstlight::cli::{self, Command, Parsed};
 use firstlight::failure::Failure;
-use firstlight::{bench, chat, doctor, library, serve, terminal, trace};
+use firstlight::{bench, chat, doctor, library, probe, serve, terminal, trace};
 
 fn main() -> ExitCode {
     let outcome = cli::parse(std::env::args_os()).and_then(|parsed| match parsed {
@@ -27,6 +27,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => firstlight::run::run(&args),
         Command::Chat(args) => chat::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Probe(args) => probe::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Doctor(args) => doctor::run(&args),

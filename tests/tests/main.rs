@@ -8,6 +8,7 @@ mod engine;
 mod golden;
 mod kernels;
 mod model_files;
+mod probe;
 mod report;
 mod serve;
 mod shaders;

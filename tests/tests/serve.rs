@@ -9,7 +9,14 @@ mod curl;
 mod hostile;
 mod life;
 mod load;
-mod server;
+// The proxy that is set up comes with a Linux distribution.
+#[cfg(target_os = "linux")]
+mod nginx;
+#[cfg(target_os = "linux")]
+mod replicas;
+mod restart;
+pub mod server;
+mod soak;
 #[cfg(unix)]
 mod supervised;
 mod vanishing;

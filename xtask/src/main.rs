@@ -9,6 +9,7 @@ mod command;
 mod demo;
 mod dist;
 mod model;
+mod nginx;
 mod packages;
 mod python;
 mod suite;
@@ -25,7 +26,7 @@ cargo xtask demo [--once]   sets up, builds, asks a first question and goes on i
 cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests; --full adds the long ones
 cargo xtask dist            makes the archive for this system under target/dist, and tries the program in it
 cargo xtask ci              what CI runs: the same as `test`
-cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, default model, Python clients";
+cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, model, Python clients, nginx";
 
 /// What was asked for on the command line.
 #[derive(Debug, PartialEq)]
@@ -86,6 +87,7 @@ fn setup() -> Result<(), String> {
     let workspace = workspace::Workspace::find()?;
     vulkan::ensure()?;
     wasm::ensure()?;
+    nginx::ensure(&workspace)?;
     workspace.fetch_crates()?;
     workspace.build_binary()?;
     let model = model::ensure(&workspace)?;

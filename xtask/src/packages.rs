@@ -15,6 +15,8 @@ pub enum Thing {
     Pip,
     /// What the tests of the server's clients need: Python that can make environments of its own, and curl.
     Clients,
+    /// The proxy; on Debian only what it is linked with, because its package there starts a service (see `nginx`).
+    Nginx,
 }
 
 impl Thing {
@@ -23,6 +25,7 @@ impl Thing {
             Self::Lavapipe => "Mesa's lavapipe (a Vulkan driver that runs on the CPU) and the Vulkan loader",
             Self::Pip => "Python's pip",
             Self::Clients => "Python's venv and curl",
+            Self::Nginx => "nginx (a proxy, for the tests)",
         }
     }
 }
@@ -70,6 +73,8 @@ impl Manager {
             (Self::Apt, Thing::Clients) => "python3-venv curl",
             (Self::Pacman, Thing::Clients) => "python curl",
             (Self::Dnf | Self::Zypper | Self::Apk, Thing::Clients) => "python3 curl",
+            (Self::Apt, Thing::Nginx) => "libpcre2-8-0 libssl3 zlib1g",
+            (Self::Dnf | Self::Pacman | Self::Zypper | Self::Apk, Thing::Nginx) => "nginx",
         };
         match self {
             Self::Apt => {
@@ -159,5 +164,11 @@ mod tests {
         check(Manager::Zypper, Thing::Lavapipe, "zypper --non-interactive install libvulkan_lvp libvulkan1");
         check(Manager::Apk, Thing::Lavapipe, "apk add mesa-vulkan-swrast vulkan-loader");
         check(Manager::Apk, Thing::Pip, "apk add py3-pip");
+        check(Manager::Dnf, Thing::Nginx, "dnf install -y nginx");
+        check(
+            Manager::Apt,
+            Thing::Nginx,
+            "apt-get update && apt-get install -y --no-install-recommends libpcre2-8-0 libssl3 zlib1g",
+        );
     }
 }

@@ -43,6 +43,9 @@ pub struct ServeArgs {
     /// What /v1/models calls the model; by default what --model calls it
     #[arg(long, env = "FIRSTLIGHT_SERVED_MODEL_NAME", value_name = "NAME")]
     pub served_model_name: Option<String>,
+    /// What this server is called among others behind one proxy: told on every timeline and in every answer's head
+    #[arg(long, env = "FIRSTLIGHT_REPLICA", value_name = "NAME", value_parser = values::name)]
+    pub replica: Option<String>,
     /// Model and room.
     #[command(flatten)]
     pub engine: EngineArgs,

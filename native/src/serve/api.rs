@@ -70,7 +70,7 @@ fn cors_layer(origins: &[String]) -> Result<Option<CorsLayer>, Failure> {
         true => AllowOrigin::any(),
         false => AllowOrigin::list(origins.iter().map(origin).collect::<Result<Vec<_>, _>>()?),
     };
-    let names = ["traceparent", "x-request-id"].map(HeaderName::from_static);
+    let names = ["traceparent", "x-request-id", "x-firstlight-replica"].map(HeaderName::from_static);
     Ok(Some(
         CorsLayer::new()
             .allow_origin(allowed)
@@ -113,7 +113,7 @@ async fn complete(
 async fn call(
     form: Form,
     State(server): State<Arc<Server>>,
-    Extension(caller): Extension<Caller>,
+    Extension(mut caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
@@ -121,6 +121,7 @@ async fn call(
     let engine = server.engine()?.clone();
     let body = server.bodies().read(&headers, body).await?;
     let received = engine.clock().now();
+    caller.is_received();
     let (call, room) =
         server.bodies().understand(body, move |bytes| Call::read(form, bytes, draw_seed())).await?;
     let checked = engine.clock().now();

@@ -3,6 +3,7 @@
 //! Invariant: every response carries the request's id and is counted by its status, whoever made it.
 
 mod keys;
+mod upstream;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -13,13 +14,17 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use firstlight_engine::timeline::RequestLabels;
+
 use self::keys::ApiKeys;
+use self::upstream::RequestStart;
 use super::errors::ApiError;
 use super::server::Server;
 use crate::cli::ServeArgs;
 use crate::failure::Failure;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REPLICA: HeaderName = HeaderName::from_static("x-firstlight-replica");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Longer request ids are replaced: they stand on every timeline.
 const MAX_REQUEST_ID: usize = 128;
@@ -37,11 +42,26 @@ pub struct Caller {
     trace_flags: String,
     /// The path's pattern.
     pub route: String,
+    /// What the file of keys calls whoever's key it is.
+    pub key_name: Option<String>,
+    /// When a proxy had the request, by its own clock.
+    request_start: Option<RequestStart>,
+    /// How long a proxy had it before it was whole here, in ns; see [`Self::is_received`].
+    upstream_estimate_ns: Option<i64>,
+}
+
+impl Caller {
+    /// The request is whole: what a proxy said about its beginning is held against this machine's clock.
+    pub fn is_received(&mut self) {
+        self.upstream_estimate_ns = self.request_start.and_then(RequestStart::until_now);
+    }
 }
 
 /// Keys and numbers.
 pub struct Gateway {
     keys: ApiKeys,
+    /// This server's name among others, where it has one.
+    replica: Option<HeaderValue>,
     /// Whose pages may ask where nobody needs a key; `None` lets all.
     origins: Option<Vec<String>>,
     /// Of this process, so that ids differ between two starts.
@@ -60,6 +80,7 @@ impl Gateway {
         let origin = |origin: &String| origin.trim_end_matches('/').to_ascii_lowercase();
         Ok(Self {
             keys: ApiKeys::open(args.api_keys.clone())?,
+            replica: args.replica.as_deref().and_then(|name| HeaderValue::from_str(name).ok()),
             origins: (!everybody).then(|| args.cors.iter().map(origin).collect()),
             process: RandomState::new().hash_one(std::process::id()),
             count: AtomicU64::new(0),
@@ -96,7 +117,23 @@ impl Gateway {
             trace_id,
             trace_flags: flags.unwrap_or_default(),
             route: route.to_owned(),
+            key_name: None,
+            request_start: upstream::request_start(headers),
+            upstream_estimate_ns: None,
             serial,
+        }
+    }
+
+    /// The names that one choice of the caller's answer has on its timeline. Behind a proxy the route says which replica
+    /// took it: `east-1/v1/completions`.
+    pub fn labels(&self, caller: &Caller, id: String) -> RequestLabels {
+        let replica = self.replica.as_ref().and_then(|name| name.to_str().ok()).unwrap_or_default();
+        RequestLabels {
+            id,
+            request_id: caller.request_id.clone(),
+            trace_id: caller.trace_id.clone(),
+            route: format!("{replica}{}", caller.route),
+            upstream_estimate_ns: caller.upstream_estimate_ns,
         }
     }
 }
@@ -130,6 +167,9 @@ pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next:
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&caller.request_id) {
         headers.insert(REQUEST_ID, id);
+    }
+    if let Some(name) = &server.gateway().replica {
+        headers.insert(REPLICA, name.clone());
     }
     if let Some(trace) = &caller.trace_id {
         // This server's own span; whether it is recorded is for whoever began the trace to say.

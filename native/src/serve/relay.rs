@@ -148,12 +148,7 @@ impl Relay {
     ) -> (Sink, RequestLabels) {
         let choice = self.choices.len();
         self.choices.push(Choice::new(id));
-        let labels = RequestLabels {
-            id: format!("{}#{choice}", self.head.id),
-            request_id: caller.request_id.clone(),
-            trace_id: caller.trace_id.clone(),
-            route: caller.route.clone(),
-        };
+        let labels = self.server.gateway().labels(caller, format!("{}#{choice}", self.head.id));
         let sink = Sink {
             choice,
             heard: heard.clone(),

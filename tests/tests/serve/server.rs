@@ -34,7 +34,7 @@ impl Server {
 
     /// The same with `variables` in its environment.
     pub fn open_with(line: &[&str], variables: &[(&str, &OsStr)]) -> Self {
-        Self::spawn(Command::new(binary()), line, variables)
+        Self::spawn(Command::new(binary()), 0, line, variables)
     }
 
     /// The same through a shell that sets a limit first, such as `ulimit -n 200`.
@@ -42,17 +42,26 @@ impl Server {
     pub fn open_under(limit: &str, line: &[&str]) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]).arg(binary());
-        Self::spawn(shell, line, &[])
+        Self::spawn(shell, 0, line, &[])
     }
 
-    fn spawn(mut command: Command, line: &[&str], variables: &[(&str, &OsStr)]) -> Self {
+    /// The same on this port.
+    pub fn open_at(port: u16, line: &[&str]) -> Self {
+        Self::spawn(Command::new(binary()), port, line, &[])
+    }
+
+    fn spawn(mut command: Command, port: u16, line: &[&str], variables: &[(&str, &OsStr)]) -> Self {
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().to_lowercase().starts_with("firstlight_") {
                 command.env_remove(name);
             }
         }
         command.env("FIRSTLIGHT_MODEL_FILE", default_model_path()).envs(variables.iter().copied());
-        command.args(["serve", "--port", "0"]).args(line).stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["serve", "--port", &port.to_string()])
+            .args(line)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
         let (sender, notes) = channel();
@@ -66,10 +75,34 @@ impl Server {
 
     /// The same, and waits until it is healthy.
     pub fn start(line: &[&str]) -> Self {
-        let server = Self::open(line);
-        server.hear("ready: ");
-        assert_eq!(server.get("/health").0, 200, "ready is healthy");
-        server
+        Self::open(line).once_ready()
+    }
+
+    /// Waits until it is healthy.
+    pub fn once_ready(self) -> Self {
+        self.hear("ready: ");
+        assert_eq!(self.get("/health").0, 200, "ready is healthy");
+        self
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        let port = self.address.rsplit(':').next().and_then(|port| port.parse().ok());
+        port.expect("an address ends in a port")
+    }
+
+    /// `/metrics`: the sum of all series of this name whose labels contain `labels`.
+    pub fn metric(&self, series: &str, labels: &str) -> f64 {
+        let page = self.send(ureq::http::Request::get(self.url("/metrics")).body(Vec::new())).body;
+        let page = String::from_utf8(page).expect("metrics are text");
+        let of = |line: &&str| line.starts_with(&format!("{series}{{")) && line.contains(labels);
+        let value = |line: &str| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok());
+        page.lines().filter(of).filter_map(value).sum()
     }
 
     /// Waits for a line on stderr that begins with `start`.
