@@ -22,7 +22,8 @@ pub use bench::{BenchArgs, Scenario};
 pub use parse::{Parsed, parse};
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
-pub use values::{Activations, JsonTarget, Switch, TokenIds};
+pub(crate) use values::otlp_endpoint;
+pub use values::{Activations, JsonTarget, LogFormat, Switch, TokenIds};
 
 /// How to begin, and what a script gets back.
 const START: &str = "\

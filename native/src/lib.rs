@@ -16,6 +16,7 @@ pub mod download;
 pub mod driver;
 pub mod executor;
 pub mod failure;
+pub mod histogram;
 pub mod hub;
 pub mod interrupt;
 pub mod library;

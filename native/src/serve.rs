@@ -17,6 +17,7 @@ mod server;
 mod signals;
 mod socket;
 mod stream;
+mod telemetry;
 mod wire;
 
 use std::net::TcpListener as StdListener;
@@ -31,6 +32,8 @@ use tokio::time::timeout;
 
 use self::server::Server;
 use self::signals::Signals;
+use self::telemetry::{Telemetry, Whereabouts};
+use crate::cache::process_environment;
 use crate::cli::ServeArgs;
 use crate::driver::EngineThread;
 use crate::failure::Failure;
@@ -47,8 +50,11 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// # Errors
 /// Wrong usage and an address that cannot be had before anything is loaded, then the model, then the adapter.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    telemetry::logs::start(args.log_format, &args.log_level)?;
     let listener = listen::bind(args)?;
-    let server = Server::new(args)?;
+    let port = listener.local_addr().map_or(args.port, |address| address.port());
+    let here = Whereabouts { address: args.host.clone(), port };
+    let server = Server::new(args, Telemetry::start(args, &process_environment, here)?)?;
     let router = api::router(Arc::clone(&server), &args.cors)?;
     let threads = std::thread::available_parallelism().map_or(MAX_THREADS, |n| n.get().min(MAX_THREADS));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -59,7 +65,8 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         .map_err(|error| {
             Failure::failed(format!("the server's threads cannot be started: {error}; close other programs"))
         })?;
-    let outcome = runtime.block_on(serve(args, listener, server, router));
+    let outcome = runtime.block_on(serve(args, listener, Arc::clone(&server), router));
+    server.telemetry().shut_down();
     // What still runs is nobody's: a model that was being loaded, a list that was being written.
     runtime.shutdown_background();
     outcome

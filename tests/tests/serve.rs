@@ -4,8 +4,11 @@
 //! again until it is there, or until it is clear that it never comes.
 
 mod answers;
+mod collector;
 mod hostile;
 mod life;
 mod load;
+mod metrics_page;
 mod server;
+mod telemetry;
 mod vanishing;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
+use tracing_subscriber::filter::Targets;
 
-use super::{EngineArgs, values};
+use super::{EngineArgs, LogFormat, values};
 
 /// `firstlight serve`.
 #[derive(Clone, Debug, Args)]
@@ -43,6 +44,16 @@ pub struct ServeArgs {
     /// What /v1/models calls the model; by default what --model calls it
     #[arg(long, env = "FIRSTLIGHT_SERVED_MODEL_NAME", value_name = "NAME")]
     pub served_model_name: Option<String>,
+    /// How the log on stderr is written: text for people, json for programs (one object a line)
+    #[arg(long, env = "FIRSTLIGHT_LOG_FORMAT", value_name = "text|json", default_value = "text", value_parser = values::log_format)]
+    pub log_format: LogFormat,
+    /// What is logged: off, error, warn, info, debug or trace, or a list by module such as warn,firstlight=debug
+    #[arg(long, env = "FIRSTLIGHT_LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = values::log_level)]
+    pub log_level: Targets,
+    /// A collector that is sent traces and metrics as OTLP over HTTP, such as http://localhost:4318. By default nothing is
+    /// sent anywhere; OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and its like) count too
+    #[arg(long, env = "FIRSTLIGHT_OTLP_ENDPOINT", value_name = "URL", value_parser = values::otlp_endpoint)]
+    pub otlp_endpoint: Option<String>,
     /// Model and room.
     #[command(flatten)]
     pub engine: EngineArgs,

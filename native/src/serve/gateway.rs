@@ -16,11 +16,11 @@ use axum::response::{IntoResponse, Response};
 use self::keys::ApiKeys;
 use super::errors::ApiError;
 use super::server::Server;
+use super::telemetry::{TRACEPARENT, TraceContext};
 use crate::cli::ServeArgs;
 use crate::failure::Failure;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Longer request ids are replaced: they stand on every timeline.
 const MAX_REQUEST_ID: usize = 128;
 
@@ -31,10 +31,8 @@ pub struct Caller {
     pub serial: String,
     /// As it was sent, or made from the serial.
     pub request_id: String,
-    /// Of a `traceparent` that came along.
-    pub trace_id: Option<String>,
-    /// The rest of what goes on with it: whether it is recorded.
-    trace_flags: String,
+    /// The trace that it belongs to.
+    pub trace: Option<TraceContext>,
     /// The path's pattern.
     pub route: String,
 }
@@ -85,16 +83,13 @@ impl Gateway {
         self.keys.reload()
     }
 
-    fn caller(&self, request: &Request) -> Caller {
+    fn caller(&self, request: &Request, begin_traces: bool) -> Caller {
         let serial = format!("{:016x}{:x}", self.process, self.count.fetch_add(1, Ordering::Relaxed));
         let headers = request.headers();
         let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str);
-        let trace = headers.get(TRACEPARENT).and_then(|h| h.to_str().ok()).and_then(trace_context);
-        let (trace_id, flags) = trace.unzip();
         Caller {
             request_id: request_id(headers).unwrap_or_else(|| format!("req-{serial}")),
-            trace_id,
-            trace_flags: flags.unwrap_or_default(),
+            trace: TraceContext::of(headers, begin_traces),
             route: route.to_owned(),
             serial,
         }
@@ -107,23 +102,9 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
     (!id.is_empty() && id.len() <= MAX_REQUEST_ID && id.bytes().all(printable)).then(|| id.to_owned())
 }
 
-/// The trace id and the flags of `00-<32 hex>-<16 hex>-<2 hex>`; `None` for what is none, as the recommendation asks.
-fn trace_context(header: &str) -> Option<(String, String)> {
-    let is_hex = |text: &str, len: usize| {
-        text.len() == len && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    };
-    let is_nought = |text: &str| text.bytes().all(|b| b == b'0');
-    let mut fields = header.trim().split('-');
-    let (version, trace, parent, flags) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-    let whole = version != "00" || fields.next().is_none();
-    let valid =
-        is_hex(version, 2) && version != "ff" && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
-    (whole && valid && !is_nought(trace) && !is_nought(parent)).then(|| (trace.to_owned(), flags.to_owned()))
-}
-
 /// Names the request, and the response after it. The outermost layer: what is refused below is named and counted too.
 pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
-    let caller = server.gateway().caller(&request);
+    let caller = server.gateway().caller(&request, server.telemetry().traces());
     request.extensions_mut().insert(caller.clone());
     let mut response = next.run(request).await;
     server.ledger().count_status(&caller.route, response.status().as_u16());
@@ -131,14 +112,10 @@ pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next:
     if let Ok(id) = HeaderValue::from_str(&caller.request_id) {
         headers.insert(REQUEST_ID, id);
     }
-    if let Some(trace) = &caller.trace_id {
-        // This server's own span; whether it is recorded is for whoever began the trace to say.
-        let span = server.gateway().process ^ RandomState::new().hash_one(&caller.serial);
-        if let Ok(parent) =
-            HeaderValue::from_str(&format!("00-{trace}-{:016x}-{}", span.max(1), caller.trace_flags))
-        {
-            headers.insert(TRACEPARENT, parent);
-        }
+    if let Some(trace) = &caller.trace
+        && let Ok(parent) = HeaderValue::from_str(&trace.outgoing())
+    {
+        headers.insert(TRACEPARENT, parent);
     }
     response
 }
@@ -194,22 +171,5 @@ mod tests {
         check("--cors https://example.org", Some("https://example.com"), false);
         check("--cors *", Some("https://example.com"), true);
         check("--insecure", Some("https://example.com"), true);
-    }
-
-    #[test]
-    fn a_traceparent_is_read_as_the_recommendation_says() {
-        const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-        let check = |header: &str, expected: Option<&str>| {
-            assert_eq!(trace_context(header).map(|(id, _)| id).as_deref(), expected, "{header}");
-        };
-        check(&format!("00-{TRACE}-00f067aa0ba902b7-01"), Some(TRACE));
-        check(&format!("cc-{TRACE}-00f067aa0ba902b7-01-more"), Some(TRACE));
-        check(&format!("00-{TRACE}-00f067aa0ba902b7-01-more"), None);
-        check(&format!("ff-{TRACE}-00f067aa0ba902b7-01"), None);
-        check(&format!("00-{TRACE}-0000000000000000-01"), None);
-        check(&format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)), None);
-        check(&format!("00-{}-00f067aa0ba902b7-01", TRACE.to_uppercase()), None);
-        check("", None);
-        check("00-é-x-y", None);
     }
 }

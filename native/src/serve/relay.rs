@@ -26,6 +26,7 @@ use super::errors::ApiError;
 use super::gateway::Caller;
 use super::life::OpenRequest;
 use super::server::Server;
+use super::telemetry::CallFacts;
 use super::wire::answers::Head;
 use super::wire::call::{Call, Form};
 use crate::ask::{Ask, Seat};
@@ -60,6 +61,7 @@ struct Relay {
     server: Arc<Server>,
     engine: EngineHandle,
     call: Arc<Call>,
+    facts: Arc<CallFacts>,
     head: Head,
     choices: Vec<Choice>,
     heard: mpsc::UnboundedReceiver<Heard>,
@@ -108,7 +110,21 @@ impl Relay {
         };
         let prompts = std::mem::take(&mut call.prompts);
         let (sender, heard) = mpsc::unbounded_channel();
+        let facts = CallFacts {
+            form: call.form,
+            response_id: head.id.clone(),
+            model: head.model.clone(),
+            asked_model: call.model.clone(),
+            params: call.params.clone(),
+            num_choices: call.num_choices,
+            max_model_len: engine.limits().max_model_len,
+            stream: call.stream,
+            trace: caller.trace.clone(),
+            key_name: None,
+            origin_unix_ms: clock.origin_unix_ms(),
+        };
         let mut relay = Self {
+            facts: Arc::new(facts),
             choices: Vec::with_capacity(prompts.len() * call.num_choices),
             call: Arc::new(call),
             head,
@@ -151,7 +167,7 @@ impl Relay {
         let labels = RequestLabels {
             id: format!("{}#{choice}", self.head.id),
             request_id: caller.request_id.clone(),
-            trace_id: caller.trace_id.clone(),
+            trace_id: caller.trace.as_ref().map(|trace| trace.trace_id.clone()),
             route: caller.route.clone(),
         };
         let sink = Sink {
@@ -160,6 +176,7 @@ impl Relay {
             waiting: Arc::clone(&self.waiting),
             engine: self.engine.clone(),
             ledger: Arc::clone(self.server.ledger()),
+            facts: Arc::clone(&self.facts),
             outside: Outside { labels: labels.clone(), ..ask.outside(id) },
             ended: false,
         };

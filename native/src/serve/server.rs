@@ -11,6 +11,7 @@ use super::gateway::Gateway;
 use super::ledger::Ledger;
 use super::life::Life;
 use super::preparation::PreparationPool;
+use super::telemetry::Telemetry;
 use crate::cli::ServeArgs;
 use crate::driver::EngineHandle;
 use crate::failure::Failure;
@@ -23,6 +24,7 @@ const PREPARATION_WORKERS: usize = 2;
 pub struct Server {
     life: Life,
     ledger: Arc<Ledger>,
+    telemetry: Arc<Telemetry>,
     preparation: PreparationPool,
     gateway: Gateway,
     bodies: Bodies,
@@ -35,17 +37,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server whose model is not there yet.
+    /// A server whose model is not there yet, and that tells `telemetry` what it does.
     ///
     /// # Errors
     /// The keys cannot be read, or the system gives no thread.
-    pub fn new(args: &ServeArgs) -> Result<Arc<Self>, Failure> {
+    pub fn new(args: &ServeArgs, telemetry: Telemetry) -> Result<Arc<Self>, Failure> {
+        let telemetry = Arc::new(telemetry);
         let is_name = !matches!(models::parse_name(&args.engine.model), Ok(ModelName::Local(_)) | Err(_));
         let name = is_name.then(|| args.engine.model.clone());
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Ok(Arc::new(Self {
             life: Life::default(),
-            ledger: Arc::default(),
+            ledger: Arc::new(Ledger::new(Arc::clone(&telemetry))),
+            telemetry,
             preparation: PreparationPool::start(PREPARATION_WORKERS)?,
             gateway: Gateway::new(args)?,
             bodies: Bodies::new(args.max_body, Duration::from_secs(u64::from(args.stall_limit))),
@@ -61,6 +65,7 @@ impl Server {
         let name = self.named.clone().unwrap_or_else(|| engine.labels().model.name.clone());
         // Called once.
         let _ = self.model_name.set(name);
+        self.telemetry.watch(engine.clone());
         let _ = self.engine.set(engine);
         self.life.ready();
     }
@@ -99,6 +104,11 @@ impl Server {
     /// The book.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+
+    /// Who is told what it does.
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
     }
 
     /// The workers.

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::server::Server;
 use crate::failure::{Exit, Failure};
-use crate::terminal::note;
+use crate::terminal::{note, settle, warn};
 
 /// What was heard.
 pub(super) struct Signals {
@@ -28,6 +28,7 @@ impl Signals {
             told.send_replace(true);
             ends.next().await;
             note("ended by a second signal");
+            settle();
             std::process::exit(Exit::Interrupted as i32);
         });
         reload_keys(server)?;
@@ -75,7 +76,7 @@ fn reload_keys(server: Arc<Server>) -> Result<(), Failure> {
         while hangup.recv().await.is_some() {
             match server.gateway().reload() {
                 Ok(()) => note("the API keys were read again"),
-                Err(failure) => note(&format!("the API keys stay as they were: {failure}")),
+                Err(failure) => warn(&format!("the API keys stay as they were: {failure}")),
             }
         }
     });
