@@ -80,7 +80,10 @@ pub(super) fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, Strin
 }
 
 /// A name that stands in logs, headers and before paths.
-pub(super) fn name(text: &str) -> Result<String, String> {
+///
+/// # Errors
+/// It is none, in words.
+pub fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_name = (1..=64).contains(&text.len()) && text.chars().all(fits);
     is_name

@@ -30,6 +30,7 @@ use super::wire::answers::Head;
 use super::wire::call::{Call, Form};
 use crate::ask::{Ask, Seat};
 use crate::driver::EngineHandle;
+use crate::quota::Account;
 use crate::refusal::Outside;
 
 /// The stamps that a call has when it is handed over.
@@ -65,6 +66,8 @@ struct Relay {
     heard: mpsc::UnboundedReceiver<Heard>,
     waiting: Arc<AtomicUsize>,
     left: Arc<Left>,
+    /// Whose tokens it uses.
+    account: Option<Arc<Account>>,
     /// Why there is no answer: of the first choice that ended in none.
     error: Option<ApiError>,
     /// Held until the timelines are in the book.
@@ -115,6 +118,7 @@ impl Relay {
             heard,
             waiting: Arc::default(),
             left: Arc::default(),
+            account: caller.account().cloned(),
             error: None,
             server,
             engine,
@@ -128,6 +132,8 @@ impl Relay {
                 checked,
                 routed,
                 priority: call.extension.priority,
+                policy: relay.server.policy().current(),
+                account: relay.account.clone(),
                 deadline: deadline_ns.map(|ns| received.saturating_add(ns)),
                 ..Ask::new(input, call.params.clone(), "serve", received)
             };
