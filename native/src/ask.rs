@@ -14,7 +14,7 @@ use firstlight_engine::timeline::RequestLabels;
 
 use crate::clock::InstantClock;
 use crate::driver::{EngineHandle, EventSink, Submission};
-use crate::quota::Account;
+use crate::quota::Meter;
 use crate::refusal::Outside;
 
 /// One prompt and how to answer it.
@@ -43,7 +43,7 @@ pub struct Ask {
     /// What neither it nor its answer may contain.
     pub policy: Option<Arc<ContentPolicy>>,
     /// Whose tokens it uses.
-    pub account: Option<Arc<Account>>,
+    pub meter: Option<Meter>,
 }
 
 impl Ask {
@@ -62,7 +62,7 @@ impl Ask {
             priority: 0,
             deadline: None,
             policy: None,
-            account: None,
+            meter: None,
         }
     }
 
@@ -93,10 +93,12 @@ impl Ask {
         self.send_choices(vec![Seat { id, labels, events }], engine, left);
     }
 
-    /// The prompt, where its caller's quota covers it together with the answers that were asked for.
+    /// The prompt, paid for, where its caller's quota covers it together with the answers that were asked for.
     fn affordable(&self, prompt: Vec<u32>, num_choices: usize) -> Result<Vec<u32>, RejectReason> {
-        if let Some(account) = &self.account {
-            account.covers(answer_tokens(&self.params, num_choices).saturating_add(prompt.len() as u64))?;
+        if let Some(meter) = &self.meter {
+            meter.covers(answer_tokens(&self.params, num_choices).saturating_add(prompt.len() as u64))?;
+            // Once, however many answers it gets.
+            meter.take_tokens(prompt.len() as u64);
         }
         Ok(prompt)
     }
@@ -160,9 +162,8 @@ impl Ask {
                     Submission { request, labels: seat.labels, events: seat.events }
                 };
                 let refused = engine.submit_together((0..).zip(seats).map(submission).collect());
-                if let Some(account) = self.account.as_ref().filter(|_| refused.len() < ids.len()) {
-                    // Once, however many answers it gets.
-                    account.take_tokens(prompt.len() as u64, clock.now());
+                if let Some(meter) = self.meter.as_ref().filter(|_| refused.len() == ids.len()) {
+                    meter.give_back_tokens(prompt.len() as u64);
                 }
                 refused.into_iter().for_each(|refused| refused.answer(engine));
                 // An abort that was told before the engine had the request said nothing to it. To one that was refused, it

@@ -7,10 +7,12 @@
 //! excess is what was running when the last token of it was used.
 //! Pure: the instant is an argument. Invariant: what was taken is never forgotten, also where the limits change.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use firstlight_engine::clock::Nanos;
+use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::request::RejectReason;
+
+use crate::clock::InstantClock;
 
 const MINUTE: Nanos = 60_000_000_000;
 
@@ -70,6 +72,51 @@ pub struct Standing {
 #[derive(Debug, Default)]
 pub struct Account {
     state: Mutex<State>,
+}
+
+/// An account and the clock that it is kept by: for those who charge it from elsewhere.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    account: Arc<Account>,
+    clock: InstantClock,
+}
+
+impl Meter {
+    /// Of `account`, whose every instant is of `clock`.
+    pub fn new(account: Arc<Account>, clock: InstantClock) -> Self {
+        Self { account, clock }
+    }
+
+    /// As [`Account::admit`], now.
+    ///
+    /// # Errors
+    /// Nothing is left.
+    pub fn admit(&self, uses_tokens: bool) -> Result<(), OverQuota> {
+        self.account.admit(uses_tokens, self.clock.now())
+    }
+
+    /// As [`Account::covers`].
+    ///
+    /// # Errors
+    /// It is larger than the whole quota.
+    pub fn covers(&self, needed: u64) -> Result<(), RejectReason> {
+        self.account.covers(needed)
+    }
+
+    /// As [`Account::take_tokens`], now.
+    pub fn take_tokens(&self, count: u64) {
+        self.account.take_tokens(count, self.clock.now());
+    }
+
+    /// As [`Account::give_back_tokens`].
+    pub fn give_back_tokens(&self, count: u64) {
+        self.account.give_back_tokens(count);
+    }
+
+    /// As [`Account::standings`], now.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.account.standings(self.clock.now())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -178,6 +225,14 @@ impl Account {
         }
     }
 
+    /// Gives back tokens that were taken and turn out not to be used.
+    pub fn give_back_tokens(&self, count: u64) {
+        let state = &mut *self.state();
+        if let Some(per_minute) = state.limits.tokens {
+            state.tokens.full_at = state.tokens.full_at.saturating_sub(time_of(count, per_minute));
+        }
+    }
+
     /// How each quota that has a limit stands.
     pub fn standings(&self, now: Nanos) -> Vec<Standing> {
         let state = self.state();
@@ -244,6 +299,10 @@ mod tests {
         check(&account, 0, Err((Quota::Tokens, 31 * S)));
         assert_eq!(account.admit(false, 0), Ok(()), "what uses no tokens needs none");
         check(&account, 30 * S, Err((Quota::Tokens, S)));
+        check(&account, 31 * S, Ok(()));
+        account.take_tokens(5, 31 * S);
+        check(&account, 31 * S, Err((Quota::Tokens, 5 * S)));
+        account.give_back_tokens(5);
         check(&account, 31 * S, Ok(()));
         assert_eq!(account.covers(60), Ok(()));
         let too_large = RejectReason::OverQuota { needed: 61, tokens_per_minute: 60 };

@@ -4,6 +4,7 @@
 //! again until it is there, or until it is clear that it never comes.
 
 mod answers;
+mod gateway;
 mod hostile;
 mod life;
 mod load;

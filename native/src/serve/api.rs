@@ -120,7 +120,7 @@ async fn call(
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
-    server.gateway().meter(&caller, true)?;
+    server.gateway().admit(&caller, true)?;
     let body = server.bodies().read(&headers, body).await?;
     let received = engine.clock().now();
     caller.is_received();
@@ -130,9 +130,9 @@ async fn call(
     if let Some(asked) = call.model.as_deref().filter(|name| !server.serves(name)) {
         return Err(ApiError::unknown_model(asked, server.model_name()));
     }
-    if let Some(account) = caller.account() {
+    if let Some(meter) = caller.meter() {
         let num_choices = call.num_choices.saturating_mul(call.prompts.len());
-        account.covers(answer_tokens(&call.params, num_choices)).map_err(|reason| ApiError::from(&reason))?;
+        meter.covers(answer_tokens(&call.params, num_choices)).map_err(|reason| ApiError::from(&reason))?;
     }
     let edge = Edge { received, checked, routed: engine.clock().now() };
     relay::answer(Admitted { server, engine, open, room }, caller, call, edge).await

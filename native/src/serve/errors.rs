@@ -121,12 +121,13 @@ impl ApiError {
     }
 
     /// 429: the caller's quota is used up, with the seconds until it is admitted again.
-    pub fn over_quota(over: &OverQuota) -> Self {
+    pub fn over_quota(over: &OverQuota, key_name: Option<&str>) -> Self {
         let OverQuota { quota, per_minute, wait } = over;
         let seconds = u32::try_from(wait.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
         let message = format!(
-            "the quota of {per_minute} {} a minute is used up; ask again in {seconds} s",
-            quota.name()
+            "the quota of {per_minute} {} a minute{} is used up; ask again in {seconds} s",
+            quota.name(),
+            key_name.map(|name| format!(" of the key {name}")).unwrap_or_default()
         );
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
         Self { code: Some("rate_limit_exceeded"), retry_after: Some(seconds), ..error }

@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use firstlight_engine::clock::{Clock, Nanos};
+use firstlight_engine::clock::Clock;
 use firstlight_engine::timeline::RequestLabels;
 
 use self::keys::ApiKeys;
@@ -24,7 +24,7 @@ use super::server::Server;
 use crate::cli::ServeArgs;
 use crate::clock::InstantClock;
 use crate::failure::Failure;
-use crate::quota::{Account, Limits, Quota};
+use crate::quota::{Account, Limits, Meter, Quota};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLICA: HeaderName = HeaderName::from_static("x-firstlight-replica");
@@ -50,7 +50,7 @@ pub struct Caller {
     /// May ask: has a key, or needs none.
     admitted: bool,
     /// Where what it uses is counted.
-    account: Option<Arc<Account>>,
+    meter: Option<Meter>,
     /// When a proxy had the request, by its own clock.
     request_start: Option<RequestStart>,
     /// How long a proxy had it before it was whole here, in ns; see [`Self::is_received`].
@@ -59,8 +59,8 @@ pub struct Caller {
 
 impl Caller {
     /// Where what it uses is counted; `None` where nothing is limited.
-    pub fn account(&self) -> Option<&Arc<Account>> {
-        self.account.as_ref()
+    pub fn meter(&self) -> Option<&Meter> {
+        self.meter.as_ref()
     }
 
     /// The request is whole: what a proxy said about its beginning is held against this machine's clock.
@@ -123,21 +123,16 @@ impl Gateway {
     /// # Errors
     /// As [`Self::new`].
     pub fn reload(&self) -> Result<(), Failure> {
-        self.keys.reload(self.now())
-    }
-
-    /// The instant, by the clock of the quotas.
-    pub fn now(&self) -> Nanos {
-        self.clock.now()
+        self.keys.reload(self.clock.now())
     }
 
     /// Counts a request against its caller's quota.
     ///
     /// # Errors
     /// 429 where nothing is left of it; then nothing is counted.
-    pub fn meter(&self, caller: &Caller, uses_tokens: bool) -> Result<(), ApiError> {
-        let Some(account) = &caller.account else { return Ok(()) };
-        account.admit(uses_tokens, self.now()).map_err(|over| ApiError::over_quota(&over))
+    pub fn admit(&self, caller: &Caller, uses_tokens: bool) -> Result<(), ApiError> {
+        let Some(meter) = &caller.meter else { return Ok(()) };
+        meter.admit(uses_tokens).map_err(|over| ApiError::over_quota(&over, caller.key_name.as_deref()))
     }
 
     fn caller(&self, request: &Request) -> Caller {
@@ -156,7 +151,7 @@ impl Gateway {
             route: route.to_owned(),
             key_name: key_name.flatten(),
             admitted,
-            account: account.or_else(|| self.everybody.clone()),
+            meter: account.or_else(|| self.everybody.clone()).map(|account| Meter::new(account, self.clock)),
             request_start: upstream::request_start(headers),
             upstream_estimate_ns: None,
             serial,
@@ -184,8 +179,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// What OpenAI's answers say about quotas, in its spelling.
-fn tell_quotas(headers: &mut HeaderMap, account: &Account, now: Nanos) {
-    for standing in account.standings(now) {
+fn tell_quotas(headers: &mut HeaderMap, meter: &Meter) {
+    for standing in meter.standings() {
         let names = match standing.quota {
             Quota::Requests => ["limit-requests", "remaining-requests", "reset-requests"],
             Quota::Tokens => ["limit-tokens", "remaining-tokens", "reset-tokens"],
@@ -232,8 +227,8 @@ pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next:
     if let Ok(id) = HeaderValue::from_str(&caller.request_id) {
         headers.insert(REQUEST_ID, id);
     }
-    if let Some(account) = caller.account.as_ref().filter(|_| uses_quota && caller.admitted) {
-        tell_quotas(headers, account, server.gateway().now());
+    if let Some(meter) = caller.meter.as_ref().filter(|_| uses_quota && caller.admitted) {
+        tell_quotas(headers, meter);
     }
     if let Some(name) = &server.gateway().replica {
         headers.insert(REPLICA, name.clone());

@@ -30,7 +30,7 @@ use super::wire::answers::Head;
 use super::wire::call::{Call, Form};
 use crate::ask::{Ask, Seat};
 use crate::driver::EngineHandle;
-use crate::quota::Account;
+use crate::quota::Meter;
 use crate::refusal::Outside;
 
 /// The stamps that a call has when it is handed over.
@@ -67,7 +67,7 @@ struct Relay {
     waiting: Arc<AtomicUsize>,
     left: Arc<Left>,
     /// Whose tokens it uses.
-    account: Option<Arc<Account>>,
+    meter: Option<Meter>,
     /// Why there is no answer: of the first choice that ended in none.
     error: Option<ApiError>,
     /// Held until the timelines are in the book.
@@ -118,7 +118,7 @@ impl Relay {
             heard,
             waiting: Arc::default(),
             left: Arc::default(),
-            account: caller.account().cloned(),
+            meter: caller.meter().cloned(),
             error: None,
             server,
             engine,
@@ -133,7 +133,7 @@ impl Relay {
                 routed,
                 priority: call.extension.priority,
                 policy: relay.server.policy().current(),
-                account: relay.account.clone(),
+                meter: relay.meter.clone(),
                 deadline: deadline_ns.map(|ns| received.saturating_add(ns)),
                 ..Ask::new(input, call.params.clone(), "serve", received)
             };

@@ -56,7 +56,7 @@ async fn on_a_worker(
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
-    server.gateway().meter(&caller, false)?;
+    server.gateway().admit(&caller, false)?;
     let body = server.bodies().read(&headers, body).await?;
     let (reply, replied) = oneshot::channel();
     let full = || ApiError::busy("too many texts wait to be tokenised; try again later");

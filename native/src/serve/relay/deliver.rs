@@ -180,8 +180,8 @@ impl Relay {
     fn take(&mut self, heard: Heard) -> Vec<Piece> {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let Heard { choice: idx, at, event: what } = heard;
-        if let Some(account) = &self.account {
-            account.take_tokens(u64::from(self.choices[idx].to_charge(&what)), self.server.gateway().now());
+        if let Some(meter) = &self.meter {
+            meter.take_tokens(u64::from(self.choices[idx].to_charge(&what)));
         }
         let (text, tokens) = self.choices[idx].take(what, at);
         let ended = self.choices[idx].answer.ended.as_ref();
