@@ -5,6 +5,7 @@
 
 mod answers;
 mod collector;
+mod gateway;
 mod hostile;
 mod life;
 mod load;

@@ -26,6 +26,7 @@ use super::gateway::{self, Caller};
 use super::relay::{self, Admitted, Edge, json_response};
 use super::server::Server;
 use super::wire::call::{Call, Form};
+use crate::ask::answer_tokens;
 use crate::failure::Failure;
 use crate::run::draw_seed;
 
@@ -70,7 +71,7 @@ fn cors_layer(origins: &[String]) -> Result<Option<CorsLayer>, Failure> {
         true => AllowOrigin::any(),
         false => AllowOrigin::list(origins.iter().map(origin).collect::<Result<Vec<_>, _>>()?),
     };
-    let names = ["traceparent", "x-request-id"].map(HeaderName::from_static);
+    let names = ["traceparent", "x-request-id", "x-firstlight-replica"].map(HeaderName::from_static);
     Ok(Some(
         CorsLayer::new()
             .allow_origin(allowed)
@@ -113,19 +114,25 @@ async fn complete(
 async fn call(
     form: Form,
     State(server): State<Arc<Server>>,
-    Extension(caller): Extension<Caller>,
+    Extension(mut caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
+    server.gateway().admit(&caller, true)?;
     let body = server.bodies().read(&headers, body).await?;
     let received = engine.clock().now();
+    caller.is_received();
     let (call, room) =
         server.bodies().understand(body, move |bytes| Call::read(form, bytes, draw_seed())).await?;
     let checked = engine.clock().now();
     if let Some(asked) = call.model.as_deref().filter(|name| !server.serves(name)) {
         return Err(ApiError::unknown_model(asked, server.model_name()));
+    }
+    if let Some(meter) = caller.meter() {
+        let num_choices = call.num_choices.saturating_mul(call.prompts.len());
+        meter.covers(answer_tokens(&call.params, num_choices)).map_err(|reason| ApiError::from(&reason))?;
     }
     let edge = Edge { received, checked, routed: engine.clock().now() };
     relay::answer(Admitted { server, engine, open, room }, caller, call, edge).await

@@ -31,6 +31,7 @@ use super::wire::answers::Head;
 use super::wire::call::{Call, Form};
 use crate::ask::{Ask, Seat};
 use crate::driver::EngineHandle;
+use crate::quota::Meter;
 use crate::refusal::Outside;
 
 /// The stamps that a call has when it is handed over.
@@ -67,6 +68,8 @@ struct Relay {
     heard: mpsc::UnboundedReceiver<Heard>,
     waiting: Arc<AtomicUsize>,
     left: Arc<Left>,
+    /// Whose tokens it uses.
+    meter: Option<Meter>,
     /// Why there is no answer: of the first choice that ended in none.
     error: Option<ApiError>,
     /// Held until the timelines are in the book.
@@ -120,7 +123,7 @@ impl Relay {
             max_model_len: engine.limits().max_model_len,
             stream: call.stream,
             trace: caller.trace.clone(),
-            key_name: None,
+            key_name: caller.key_name.clone(),
             origin_unix_ms: clock.origin_unix_ms(),
         };
         let mut relay = Self {
@@ -131,6 +134,7 @@ impl Relay {
             heard,
             waiting: Arc::default(),
             left: Arc::default(),
+            meter: caller.meter().cloned(),
             error: None,
             server,
             engine,
@@ -144,6 +148,8 @@ impl Relay {
                 checked,
                 routed,
                 priority: call.extension.priority,
+                policy: relay.server.policy().current(),
+                meter: relay.meter.clone(),
                 deadline: deadline_ns.map(|ns| received.saturating_add(ns)),
                 ..Ask::new(input, call.params.clone(), "serve", received)
             };
@@ -164,12 +170,7 @@ impl Relay {
     ) -> (Sink, RequestLabels) {
         let choice = self.choices.len();
         self.choices.push(Choice::new(id));
-        let labels = RequestLabels {
-            id: format!("{}#{choice}", self.head.id),
-            request_id: caller.request_id.clone(),
-            trace_id: caller.trace.as_ref().map(|trace| trace.trace_id.clone()),
-            route: caller.route.clone(),
-        };
+        let labels = self.server.gateway().labels(caller, format!("{}#{choice}", self.head.id));
         let sink = Sink {
             choice,
             heard: heard.clone(),

@@ -10,6 +10,7 @@ use super::errors::ApiError;
 use super::gateway::Gateway;
 use super::ledger::Ledger;
 use super::life::Life;
+use super::policy::PolicyFile;
 use super::preparation::PreparationPool;
 use super::telemetry::Telemetry;
 use crate::cli::ServeArgs;
@@ -27,6 +28,7 @@ pub struct Server {
     telemetry: Arc<Telemetry>,
     preparation: PreparationPool,
     gateway: Gateway,
+    policy: PolicyFile,
     bodies: Bodies,
     engine: OnceLock<EngineHandle>,
     /// As it was asked to call the model, or as the command line does.
@@ -40,7 +42,7 @@ impl Server {
     /// A server whose model is not there yet, and that tells `telemetry` what it does.
     ///
     /// # Errors
-    /// The keys cannot be read, or the system gives no thread.
+    /// The keys or the policy cannot be read, or the system gives no thread.
     pub fn new(args: &ServeArgs, telemetry: Telemetry) -> Result<Arc<Self>, Failure> {
         let telemetry = Arc::new(telemetry);
         let is_name = !matches!(models::parse_name(&args.engine.model), Ok(ModelName::Local(_)) | Err(_));
@@ -52,6 +54,7 @@ impl Server {
             telemetry,
             preparation: PreparationPool::start(PREPARATION_WORKERS)?,
             gateway: Gateway::new(args)?,
+            policy: PolicyFile::open(args.policy.clone())?,
             bodies: Bodies::new(args.max_body, Duration::from_secs(u64::from(args.stall_limit))),
             engine: OnceLock::new(),
             named: args.served_model_name.clone().or(name),
@@ -119,6 +122,11 @@ impl Server {
     /// Who may ask.
     pub fn gateway(&self) -> &Gateway {
         &self.gateway
+    }
+
+    /// What neither prompts nor answers may contain.
+    pub(super) fn policy(&self) -> &PolicyFile {
+        &self.policy
     }
 
     /// How bodies are read.

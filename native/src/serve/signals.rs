@@ -31,7 +31,7 @@ impl Signals {
             settle();
             std::process::exit(Exit::Interrupted as i32);
         });
-        reload_keys(server)?;
+        reload_files(server)?;
         Ok(Self { heard })
     }
 
@@ -69,7 +69,7 @@ impl EndSignals {
 }
 
 #[cfg(unix)]
-fn reload_keys(server: Arc<Server>) -> Result<(), Failure> {
+fn reload_files(server: Arc<Server>) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup()).map_err(refused)?;
     tokio::spawn(async move {
@@ -77,6 +77,11 @@ fn reload_keys(server: Arc<Server>) -> Result<(), Failure> {
             match server.gateway().reload() {
                 Ok(()) => note("the API keys were read again"),
                 Err(failure) => warn(&format!("the API keys stay as they were: {failure}")),
+            }
+            match server.policy().reload() {
+                Ok(true) => note("the policy was read again"),
+                Ok(false) => {}
+                Err(failure) => warn(&format!("the policy stays as it was: {failure}")),
             }
         }
     });
@@ -100,6 +105,6 @@ impl EndSignals {
 }
 
 #[cfg(windows)]
-fn reload_keys(_: Arc<Server>) -> Result<(), Failure> {
+fn reload_files(_: Arc<Server>) -> Result<(), Failure> {
     Ok(())
 }

@@ -180,9 +180,12 @@ impl Relay {
     fn take(&mut self, heard: Heard) -> Vec<Piece> {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let Heard { choice: idx, at, event: what } = heard;
+        if let Some(meter) = &self.meter {
+            meter.take_tokens(u64::from(self.choices[idx].to_charge(&what)));
+        }
         let (text, tokens) = self.choices[idx].take(what, at);
         let ended = self.choices[idx].answer.ended.as_ref();
-        if let Some(error) = ended.and_then(|ended| ApiError::of_end(ended.reason, ended.detail.as_ref()))
+        if let Some(error) = ended.and_then(|ended| ApiError::of_timeline(&ended.timeline))
             && self.error.is_none()
         {
             self.error = Some(error);
@@ -227,10 +230,9 @@ impl Relay {
     fn whole(&mut self) -> Value {
         let mut choices = Vec::new();
         for idx in 0..self.choices.len() {
-            let tokens = std::mem::take(&mut self.choices[idx].answer.tokens);
+            let tokens = self.choices[idx].answer.tokens[..self.choices[idx].answer.settled].to_vec();
             let logprobs = self.logprobs(idx, &tokens);
-            let answer = &mut self.choices[idx].answer;
-            answer.tokens = tokens;
+            let answer = &self.choices[idx].answer;
             let reason = answer.ended.as_ref().map_or(FinishReason::Stop, |ended| ended.reason);
             choices.push(WholeChoice { text: answer.text.clone(), logprobs, reason });
         }
@@ -250,7 +252,8 @@ impl Relay {
         let timelines: Vec<Value> =
             self.choices.iter().enumerate().filter_map(known).map(|timeline| json!(timeline)).collect();
         let ids = |choice: &super::Choice| -> Vec<u32> {
-            choice.answer.tokens.iter().map(|sampled| sampled.token).collect()
+            let told = &choice.answer.tokens[..choice.answer.settled];
+            told.iter().map(|sampled| sampled.token).collect()
         };
         let token_ids: Vec<Vec<u32>> = self.choices.iter().map(ids).collect();
         match (timelines.first(), token_ids.first()) {

@@ -61,13 +61,12 @@ impl CallFacts {
 
 /// The word for an end that is no answer.
 pub fn error_type(timeline: &RequestTimeline) -> Option<&'static str> {
-    let reason = timeline.finish_reason()?;
-    ApiError::of_end(reason, timeline.finish_detail()).map(|_| reason.name())
+    ApiError::of_timeline(timeline).and(timeline.finish_reason()).map(FinishReason::name)
 }
 
-/// Whether whoever asked is to blame for the end, not the server.
+/// Whether whoever asked is to blame for the end, not the server: it was turned away for what it asked.
 pub fn is_refusal(timeline: &RequestTimeline) -> bool {
-    let error = timeline.finish_reason().filter(|reason| *reason == FinishReason::Rejected);
-    let error = error.and_then(|reason| ApiError::of_end(reason, timeline.finish_detail()));
-    error.is_some_and(|error| error.status.is_client_error())
+    let was_refused =
+        matches!(timeline.finish_reason(), Some(FinishReason::Rejected | FinishReason::ContentFilter));
+    was_refused && ApiError::of_timeline(timeline).is_some_and(|error| error.status.is_client_error())
 }

@@ -17,7 +17,7 @@ fn ms(ns: Nanos) -> f64 {
 pub fn log_ended(facts: &CallFacts, timeline: &RequestTimeline, status: Option<u16>) {
     let (labels, tokens) = (timeline.labels(), timeline.tokens());
     let reason = timeline.finish_reason();
-    let error = reason.and_then(|reason| ApiError::of_end(reason, timeline.finish_detail()));
+    let error = ApiError::of_timeline(timeline);
     let parts = timeline.parts().unwrap_or_default();
     let preparation = parts.preparation;
     let engine = parts.engine;
