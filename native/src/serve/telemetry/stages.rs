@@ -121,3 +121,50 @@ fn causes(waited: WaitCauses) -> Vec<KeyValue> {
     ];
     named.into_iter().filter(|(_, ns)| *ns > 0).map(|(name, ns)| whole(name, ns)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use firstlight_engine::request::{FinishReason, HostStamps, RequestId};
+    use firstlight_engine::timeline::{Edge, PassTimes, RequestLabels};
+
+    use super::*;
+
+    /// Received at 0, created at 6; then the edges; ended at 100.
+    fn check(edges: &[(Edge, Nanos)], expected: &[(&str, Nanos, Nanos)]) {
+        let stamps = HostStamps { checked: 1, routed: 2, preparing: 3, created: 6, ..HostStamps::at(4) };
+        let stamps = HostStamps { received: 0, ..stamps };
+        let mut timeline =
+            RequestTimeline::created(RequestId(1), RequestLabels::default(), Arc::default(), &stamps, 3);
+        edges.iter().for_each(|(edge, at)| timeline.advance(edge.clone(), *at));
+        timeline.advance(Edge::Finished { reason: FinishReason::Length, detail: None }, 100);
+        let (shared, own) = stages(&timeline);
+        let plain = |stages: Vec<Stage>| -> Vec<(&str, Nanos, Nanos)> {
+            stages.into_iter().map(|stage| (stage.name, stage.from, stage.to)).collect()
+        };
+        assert_eq!(plain(shared), [("gateway", 0, 1), ("route", 1, 2)]);
+        let host = [("preparation", 2, 6)];
+        assert_eq!(plain(own), host.iter().chain(expected).copied().collect::<Vec<_>>(), "{edges:?}");
+    }
+
+    #[test]
+    fn each_stay_is_the_stage_that_its_timeline_counts_it_to() {
+        let admitted = || Edge::Admitted { cached: 0 };
+        let computed = |tokens| Edge::Computed { tokens, gpu: PassTimes::default() };
+        let token = |step| Edge::Token { step };
+        check(&[], &[("inbox", 6, 100)]);
+        check(&[(Edge::Queued, 10)], &[("inbox", 6, 10), ("queue_wait", 10, 100)]);
+        let running = [(Edge::Queued, 10), (admitted(), 20)];
+        check(&running, &[("inbox", 6, 10), ("queue_wait", 10, 20), ("prefill", 20, 100)]);
+        let evicted = [&running[..], &[(Edge::Preempted, 30)]].concat();
+        let lost = [("inbox", 6, 10), ("queue_wait", 10, 20), ("lost_prefill", 20, 30)];
+        check(&evicted, &[&lost[..], &[("requeue", 30, 100)]].concat());
+        let answered = [&evicted[..], &[(admitted(), 40), (computed(3), 50), (token(0), 50)]].concat();
+        let prefill = [&lost[..], &[("requeue", 30, 40), ("prefill", 40, 50)]].concat();
+        check(&answered, &[&prefill[..], &[("decode", 50, 100)]].concat());
+        let again = [&answered[..], &[(Edge::Preempted, 60), (admitted(), 70)]].concat();
+        let decode = [("decode", 50, 60), ("decode_requeue", 60, 70), ("decode", 70, 100)];
+        check(&again, &[&prefill[..], &decode[..]].concat());
+    }
+}
