@@ -427,7 +427,7 @@ fn check_shut_down(grace: Duration, reason: FinishReason, running: &[u32], waiti
     rig.begins();
     let (handle, thread) = (rig.handle.clone(), rig.thread);
     let ending = std::thread::spawn(move || thread.shut_down(grace));
-    assert_eq!(wait_closed(&handle), RejectReason::ShuttingDown);
+    assert_eq!(handle.wait_until_closed(), RejectReason::ShuttingDown);
     check_refused(&handle, "shutting down");
     drop(rig.orders);
     first.ends(reason, running);

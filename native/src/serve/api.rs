@@ -120,8 +120,10 @@ async fn call(
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
-    server.gateway().admit(&caller, true)?;
+    let quota = server.gateway().admit(&caller, true);
+    // A client in the middle of its body hears nothing, and may take a closed connection for a broken one.
     let body = server.bodies().read(&headers, body).await?;
+    quota?;
     let received = engine.clock().now();
     caller.is_received();
     let (call, room) =

@@ -116,12 +116,12 @@ impl Gateway {
         ["localhost", "127.0.0.1", "[::1]"].contains(&name) || allowed.contains(&origin)
     }
 
-    /// Reads the keys again; where that fails, those from before stay.
+    /// Reads the keys again, and says whether there is a file of them; where that fails, those from before stay.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn reload(&self) -> Result<(), Failure> {
-        self.keys.reload(self.clock.now())
+    pub fn reload(&self) -> Result<bool, Failure> {
+        self.keys.reload(self.clock.now()).map(|()| self.keys.are_needed())
     }
 
     /// Counts a request against its caller's quota.

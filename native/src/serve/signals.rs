@@ -75,7 +75,8 @@ fn reload_files(server: Arc<Server>) -> Result<(), Failure> {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             match server.gateway().reload() {
-                Ok(()) => note("the API keys were read again"),
+                Ok(true) => note("the API keys were read again"),
+                Ok(false) => {}
                 Err(failure) => warn(&format!("the API keys stay as they were: {failure}")),
             }
             match server.policy().reload() {

@@ -56,8 +56,9 @@ async fn on_a_worker(
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
-    server.gateway().admit(&caller, false)?;
+    let quota = server.gateway().admit(&caller, false);
     let body = server.bodies().read(&headers, body).await?;
+    quota?;
     let (reply, replied) = oneshot::channel();
     let full = || ApiError::busy("too many texts wait to be tokenised; try again later");
     let job = move || {

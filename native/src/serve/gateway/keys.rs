@@ -177,12 +177,12 @@ mod tests {
         assert!(nobody.find(None).is_none() && !nobody.are_needed());
     }
 
+    /// Name, requests and tokens, or a part of what is wrong.
+    type Expected<'a> = Result<(Option<&'a str>, Option<u32>, Option<u32>), &'a str>;
+
     #[test]
     fn a_line_has_a_key_and_what_it_may_use() {
-        let check = |text: &str, expected: Result<(Option<&str>, Option<u32>, Option<u32>), &str>| match (
-            line(text, USUAL),
-            expected,
-        ) {
+        let check = |text: &str, expected: Expected| match (line(text, USUAL), expected) {
             (Ok(line), Ok((name, requests, tokens))) => {
                 assert_eq!(line.hash, hash("sk-a"), "{text}");
                 assert_eq!(

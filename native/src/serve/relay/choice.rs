@@ -35,7 +35,7 @@ impl Choice {
     }
 
     /// Tokens that an event brings and that nobody was charged with yet: its own, or at the end those that nobody saw.
-    pub(super) fn to_charge(&mut self, event: &RequestEvent) -> u32 {
+    pub(super) fn newly_made(&mut self, event: &RequestEvent) -> u32 {
         let more = match event {
             RequestEvent::Token { .. } => 1,
             RequestEvent::Finished { timeline, .. } => {

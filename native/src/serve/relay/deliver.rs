@@ -181,7 +181,7 @@ impl Relay {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let Heard { choice: idx, at, event: what } = heard;
         if let Some(meter) = &self.meter {
-            meter.take_tokens(u64::from(self.choices[idx].to_charge(&what)));
+            meter.take_tokens(u64::from(self.choices[idx].newly_made(&what)));
         }
         let (text, tokens) = self.choices[idx].take(what, at);
         let ended = self.choices[idx].answer.ended.as_ref();
