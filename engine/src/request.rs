@@ -1,8 +1,11 @@
 //! What was asked, and how it can end. Immutable once made; the scheduler's own mutable state is `sched::Sequence`.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::clock::Nanos;
+use crate::text::ContentPolicy;
 
 /// Names one request (one choice of an answer) inside one engine; never used twice in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -183,6 +186,9 @@ pub struct Request {
     /// This one waits until that one's prompt is computed (billed `order`) and starts from its blocks, whether the prefix
     /// cache is on or off. Where that one has a token already, or has ended before, this is a request like any other.
     pub fork_of: Option<RequestId>,
+    /// What its answer must not contain: it ends [`FinishReason::ContentFilter`] before that. Its prompt is the host's to
+    /// look at.
+    pub policy: Option<Arc<ContentPolicy>>,
     /// What the host stamped on the way here.
     pub stamps: HostStamps,
 }
@@ -193,7 +199,7 @@ impl Request {
 
     /// A request of the usual priority and without a deadline.
     pub fn new(id: RequestId, prompt: Vec<u32>, params: SamplingParams, stamps: HostStamps) -> Self {
-        Self { id, prompt, params, priority: 0, deadline: None, fork_of: None, stamps }
+        Self { id, prompt, params, priority: 0, deadline: None, fork_of: None, policy: None, stamps }
     }
 }
 
@@ -311,6 +317,16 @@ pub enum RejectReason {
     Busy {
         /// Requests waiting.
         waiting: u32,
+    },
+    /// It may take more tokens than its caller may use in a minute at all.
+    #[error(
+        "prompt and answer may take {needed} tokens and the whole quota is {tokens_per_minute} tokens a minute; shorten the prompt or lower max_tokens"
+    )]
+    OverQuota {
+        /// Tokens of the prompt and the answers that were asked for.
+        needed: u64,
+        /// The quota.
+        tokens_per_minute: u32,
     },
     /// The host is stopping.
     #[error("the engine is shutting down; send the request elsewhere")]

@@ -24,7 +24,9 @@ pub use parse::{Parsed, parse};
 pub use probe::ProbeArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
-pub use values::{Activations, JsonTarget, Switch, TokenIds};
+pub use values::name as parse_name;
+pub(crate) use values::otlp_endpoint;
+pub use values::{Activations, JsonTarget, LogFormat, Switch, TokenIds};
 
 /// How to begin, and what a script gets back.
 const START: &str = "\

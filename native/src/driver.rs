@@ -25,10 +25,14 @@ use self::engine_loop::EngineLoop;
 use self::inbox::{Command, Inbox};
 use crate::clock::InstantClock;
 use crate::failure::Failure;
+use crate::histogram::{Histogram, Unit};
 use crate::refusal::Outside;
 
 /// Loading and compiling kernels recurse as deep as they did on a main thread, which has this much on most systems.
 const STACK_BYTES: usize = 8 << 20;
+
+/// Upper bounds of the buckets for the tokens of one step.
+const STEP_TOKEN_BOUNDS: &[u64] = &[1, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
 
 /// Takes the events of one request, on the engine's thread: it must not wait. `false` says that nobody listens any more:
 /// the request is ended `Disconnected`, and the sink hears nothing more but that end, so that its host can count it.
@@ -95,6 +99,7 @@ struct Shared {
 struct Published {
     counters: EngineCounters,
     steps: StepRing,
+    step_tokens: Histogram,
 }
 
 impl Shared {
@@ -174,6 +179,11 @@ impl EngineHandle {
         self.shared.published().steps.last(count).cloned().collect()
     }
 
+    /// Tokens of every step so far, of prompts and answers together; counted with [`EngineCounters::steps_total`].
+    pub fn step_tokens(&self) -> Histogram {
+        self.shared.published().step_tokens.clone()
+    }
+
     /// Asks the runner for times by stage, from the next step on.
     pub fn profile(&self, on: bool) {
         self.shared.inbox.tell(Command::Profile(on));
@@ -182,6 +192,11 @@ impl EngineHandle {
     /// Why no request is taken any more: `ShuttingDown`, or `Stopped` with what happened. `None` while they are.
     pub fn closed(&self) -> Option<RejectReason> {
         self.shared.inbox.closed()
+    }
+
+    /// Waits, on a thread of the caller's, until no request is taken any more; says why, as [`Self::closed`] does.
+    pub fn wait_until_closed(&self) -> RejectReason {
+        self.shared.inbox.wait_until_closed()
     }
 }
 
@@ -256,6 +271,11 @@ impl Drop for EngineThread {
     }
 }
 
+/// [`EngineHandle::step_tokens`] before the first step.
+pub fn no_steps() -> Histogram {
+    Histogram::new(Unit::Count, STEP_TOKEN_BOUNDS)
+}
+
 fn new_published(counters: EngineCounters) -> Mutex<Published> {
-    Mutex::new(Published { counters, steps: StepRing::new(STEPS_KEPT) })
+    Mutex::new(Published { counters, steps: StepRing::new(STEPS_KEPT), step_tokens: no_steps() })
 }

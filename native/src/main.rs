@@ -13,13 +13,15 @@ fn main() -> ExitCode {
         Parsed::Text(text) => terminal::write(&text),
         Parsed::Command(cli) => run(cli.command),
     });
-    match outcome {
+    let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            terminal::note(&format!("firstlight: {failure}"));
+            terminal::fail(&format!("firstlight: {failure}"));
             ExitCode::from(failure.exit as u8)
         }
-    }
+    };
+    terminal::settle();
+    code
 }
 
 fn run(command: Command) -> Result<(), Failure> {

@@ -2,12 +2,10 @@
 //!
 //! Writes to stderr only, so that stdout stays the result's.
 
-use std::io::IsTerminal;
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cache::human_bytes;
-use crate::terminal::note;
+use crate::terminal::{note, shows_bars};
 
 /// A progress bar over bytes or requests.
 #[derive(Debug)]
@@ -18,7 +16,7 @@ pub struct Progress {
 impl Progress {
     /// Starts at `position` of `total` bytes.
     pub fn bytes(title: &str, position: u64, total: u64) -> Self {
-        if !std::io::stderr().is_terminal() {
+        if !shows_bars() {
             let rest = match position {
                 0 => human_bytes(total),
                 _ => {
@@ -40,7 +38,7 @@ impl Progress {
 
     /// Over `total` requests, with the time that is left.
     pub fn requests(title: &str, total: u64) -> Self {
-        if !std::io::stderr().is_terminal() {
+        if !shows_bars() {
             note(&format!("{title} ({total} requests)"));
             return Self { bar: ProgressBar::hidden() };
         }

@@ -5,10 +5,13 @@
 
 mod answers;
 mod clients;
+mod collector;
 mod curl;
+mod gateway;
 mod hostile;
 mod life;
 mod load;
+mod metrics_page;
 // The proxy that is set up comes with a Linux distribution.
 #[cfg(target_os = "linux")]
 mod nginx;
@@ -19,4 +22,5 @@ pub mod server;
 mod soak;
 #[cfg(unix)]
 mod supervised;
+mod telemetry;
 mod vanishing;

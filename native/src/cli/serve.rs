@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
+use tracing_subscriber::filter::Targets;
 
-use super::{EngineArgs, values};
+use super::{EngineArgs, LogFormat, values};
 
 /// `firstlight serve`.
 #[derive(Clone, Debug, Args)]
@@ -22,9 +23,18 @@ pub struct ServeArgs {
     /// Let everybody who reaches the address ask, without a key
     #[arg(long, env = "FIRSTLIGHT_INSECURE", value_parser = FalseyValueParser::new())]
     pub insecure: bool,
-    /// A file with one API key a line; lines that begin with # are comments. SIGHUP reads it again
+    /// A file with one API key a line, and after it requests=N, tokens=N (a minute) and name=WORD where wanted. SIGHUP reads it again
     #[arg(long, env = "FIRSTLIGHT_API_KEYS", value_name = "FILE")]
     pub api_keys: Option<PathBuf>,
+    /// Requests that each key may send a minute, or everybody together where there are no keys
+    #[arg(long, env = "FIRSTLIGHT_REQUESTS_PER_MINUTE", value_name = "N", value_parser = values::whole(1, u32::MAX))]
+    pub requests_per_minute: Option<u32>,
+    /// Tokens of prompts and answers that each key may use a minute, or everybody together where there are no keys
+    #[arg(long, env = "FIRSTLIGHT_TOKENS_PER_MINUTE", value_name = "N", value_parser = values::whole(1, u32::MAX))]
+    pub tokens_per_minute: Option<u32>,
+    /// A file of phrases and /patterns/, one a line, that neither prompts nor answers may contain. SIGHUP reads it again
+    #[arg(long, env = "FIRSTLIGHT_POLICY", value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     /// An origin whose pages may ask, such as https://example.org, or *; may be given several times
     #[arg(long, env = "FIRSTLIGHT_CORS", value_name = "ORIGIN")]
     pub cors: Vec<String>,
@@ -43,6 +53,16 @@ pub struct ServeArgs {
     /// What /v1/models calls the model; by default what --model calls it
     #[arg(long, env = "FIRSTLIGHT_SERVED_MODEL_NAME", value_name = "NAME")]
     pub served_model_name: Option<String>,
+    /// How the log on stderr is written: text for people, json for programs (one object a line)
+    #[arg(long, env = "FIRSTLIGHT_LOG_FORMAT", value_name = "text|json", default_value = "text", value_parser = values::log_format)]
+    pub log_format: LogFormat,
+    /// What is logged: off, error, warn, info, debug or trace, or a list by module such as warn,firstlight=debug
+    #[arg(long, env = "FIRSTLIGHT_LOG_LEVEL", value_name = "LEVEL", default_value = "info", value_parser = values::log_level)]
+    pub log_level: Targets,
+    /// A collector that is sent traces and metrics as OTLP over HTTP, such as http://localhost:4318. By default nothing is
+    /// sent anywhere; OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT and its like) count too
+    #[arg(long, env = "FIRSTLIGHT_OTLP_ENDPOINT", value_name = "URL", value_parser = values::otlp_endpoint)]
+    pub otlp_endpoint: Option<String>,
     /// What this server is called among others behind one proxy: told on every timeline and in every answer's head
     #[arg(long, env = "FIRSTLIGHT_REPLICA", value_name = "NAME", value_parser = values::name)]
     pub replica: Option<String>,

@@ -4,6 +4,9 @@
 
 use std::path::PathBuf;
 
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+
 /// How activations are kept between kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activations {
@@ -26,6 +29,48 @@ impl Switch {
     /// Whether it is on.
     pub fn is_on(self) -> bool {
         self == Self::On
+    }
+}
+
+/// How a server's log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("it must be text or json".into()),
+    }
+}
+
+/// A level, or levels by module, such as `warn,firstlight=debug`.
+pub(super) fn log_level(text: &str) -> Result<Targets, String> {
+    let wrong = "it must be off, error, warn, info, debug or trace, or a list such as warn,firstlight=debug";
+    let text = text.replace(' ', "");
+    let targets: Targets = text.parse().map_err(|_| wrong.to_owned())?;
+    // A word alone that is no level would be taken for a module of which everything is logged.
+    let words = text.split(',').filter(|word| !word.contains('='));
+    match words.map(str::parse::<LevelFilter>).all(|level| level.is_ok()) {
+        true => Ok(targets),
+        false => Err(wrong.to_owned()),
+    }
+}
+
+/// Where telemetry goes: an address over HTTP.
+pub(crate) fn otlp_endpoint(text: &str) -> Result<String, String> {
+    let wrong =
+        "it must be the address of a collector that takes OTLP over HTTP, such as http://localhost:4318";
+    let uri: ureq::http::Uri = text.trim().parse().map_err(|_| wrong.to_owned())?;
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    match is_http && uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none() {
+        true => Ok(text.trim().trim_end_matches('/').to_owned()),
+        false => Err(wrong.to_owned()),
     }
 }
 
@@ -80,7 +125,10 @@ pub(super) fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, Strin
 }
 
 /// A name that stands in logs, headers and before paths.
-pub(super) fn name(text: &str) -> Result<String, String> {
+///
+/// # Errors
+/// It is none, in words.
+pub fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_name = (1..=64).contains(&text.len()) && text.chars().all(fits);
     is_name
@@ -212,5 +260,22 @@ mod tests {
         check(json_target("False"), Ok(JsonTarget::Nowhere));
         check(json_target("./1"), Ok(JsonTarget::File("./1".into())));
         check(json_target(""), Err("file"));
+    }
+
+    #[test]
+    fn logs_and_telemetry_are_told_what_is_right() {
+        check(log_format("json"), Ok(LogFormat::Json));
+        check(log_format("xml"), Err("text or json"));
+        for right in ["info", "OFF", "warn,firstlight=debug", "warn, firstlight::note=info"] {
+            assert!(log_level(right).is_ok(), "{right}");
+        }
+        for wrong in ["loud", "firstlight", "firstlight=loud", "info,=="] {
+            assert!(log_level(wrong).is_err(), "{wrong}");
+        }
+        check(otlp_endpoint("http://localhost:4318/"), Ok("http://localhost:4318".into()));
+        check(otlp_endpoint("https://collector.example/otlp"), Ok("https://collector.example/otlp".into()));
+        for wrong in ["localhost:4318", "grpc://localhost:4317", "", "http://", "http://a/?b=c"] {
+            check(otlp_endpoint(wrong), Err("such as http://localhost:4318"));
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::clock::InstantClock;
 use crate::executor::block_on;
 use crate::failure::Failure;
 use crate::refusal::Outside;
-use crate::terminal::note;
+use crate::terminal::warn;
 
 /// The device is opened again so often without a step that succeeds in between.
 pub(super) const MAX_REBUILDS: u32 = 3;
@@ -86,7 +86,7 @@ impl<R: ModelRunner> EngineLoop<R> {
             Err(panic) => Some(format!("a defect of firstlight, to be reported: {}", panic_words(&*panic))),
         };
         if let Some(why) = gone {
-            note(&format!("the engine has stopped: {why}"));
+            warn(&format!("the engine has stopped: {why}"));
             self.shared.inbox.close(RejectReason::Stopped(why), None);
         }
         let left = self.shared.inbox.leave();
@@ -172,7 +172,7 @@ impl<R: ModelRunner> EngineLoop<R> {
             ));
         }
         self.rebuilds += 1;
-        note(&format!("the answers that were running are lost, and the device is opened again: {error}"));
+        warn(&format!("the answers that were running are lost, and the device is opened again: {error}"));
         let (runner, drive) = (self.rebuild)()
             .map_err(|failure| format!("the device failed and could not be opened again ({failure})"))?;
         // The old runner is still driven by the old device's handle while it is dropped.
@@ -220,6 +220,8 @@ impl<R: ModelRunner> EngineLoop<R> {
         let mut published = self.shared.published();
         published.counters = self.engine.counters();
         if let Some(record) = step {
+            let prefill: u64 = record.prefill.iter().map(|(_, tokens)| u64::from(*tokens)).sum();
+            published.step_tokens.observe(u64::from(record.decode_rows) + prefill);
             published.steps.push(record.clone());
         }
     }

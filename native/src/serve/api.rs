@@ -26,6 +26,7 @@ use super::gateway::{self, Caller};
 use super::relay::{self, Admitted, Edge, json_response};
 use super::server::Server;
 use super::wire::call::{Call, Form};
+use crate::ask::answer_tokens;
 use crate::failure::Failure;
 use crate::run::draw_seed;
 
@@ -119,7 +120,10 @@ async fn call(
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
+    let quota = server.gateway().admit(&caller, true);
+    // A client in the middle of its body hears nothing, and may take a closed connection for a broken one.
     let body = server.bodies().read(&headers, body).await?;
+    quota?;
     let received = engine.clock().now();
     caller.is_received();
     let (call, room) =
@@ -127,6 +131,10 @@ async fn call(
     let checked = engine.clock().now();
     if let Some(asked) = call.model.as_deref().filter(|name| !server.serves(name)) {
         return Err(ApiError::unknown_model(asked, server.model_name()));
+    }
+    if let Some(meter) = caller.meter() {
+        let num_choices = call.num_choices.saturating_mul(call.prompts.len());
+        meter.covers(answer_tokens(&call.params, num_choices)).map_err(|reason| ApiError::from(&reason))?;
     }
     let edge = Edge { received, checked, routed: engine.clock().now() };
     relay::answer(Admitted { server, engine, open, room }, caller, call, edge).await

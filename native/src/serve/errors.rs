@@ -8,6 +8,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use firstlight_engine::request::{FinishReason, RejectReason};
+use firstlight_engine::timeline::RequestTimeline;
+
+use crate::quota::OverQuota;
 
 /// Seconds after which a request that was turned away for lack of room, or while the model loads, may come again.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -118,6 +121,26 @@ impl ApiError {
         Self { code: Some("server_busy"), retry_after: Some(RETRY_AFTER_SECONDS), ..error }
     }
 
+    /// 429: the caller's quota is used up, with the seconds until it is admitted again.
+    pub fn over_quota(over: &OverQuota, key_name: Option<&str>) -> Self {
+        let OverQuota { quota, per_minute, wait } = over;
+        let seconds = u32::try_from(wait.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
+        let message = format!(
+            "the quota of {per_minute} {} a minute{} is used up; ask again in {seconds} s",
+            quota.name(),
+            key_name.map(|name| format!(" of the key {name}")).unwrap_or_default()
+        );
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        Self { code: Some("rate_limit_exceeded"), retry_after: Some(seconds), ..error }
+    }
+
+    /// 400: the prompt holds what this server's policy blocks. Which rule it was is not said.
+    pub fn filtered() -> Self {
+        let message =
+            "the prompt holds what this server's content policy does not allow; change it and ask again";
+        Self { code: Some("content_filter"), ..Self::invalid(message) }
+    }
+
     /// 500: our bug, or the device's.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
@@ -154,6 +177,15 @@ impl ApiError {
         }
     }
 
+    /// What the client of a request that ended is told in place of an answer; `None` where it has one. A prompt that holds
+    /// what is blocked gets none, and no token.
+    pub fn of_timeline(timeline: &RequestTimeline) -> Option<Self> {
+        match timeline.finish_reason()? {
+            FinishReason::ContentFilter if timeline.stamps().first_token.is_none() => Some(Self::filtered()),
+            reason => Self::of_end(reason, timeline.finish_detail()),
+        }
+    }
+
     /// The object that clients read.
     pub fn json(&self) -> Value {
         let Self { kind, message, param, code, .. } = self;
@@ -173,6 +205,9 @@ impl From<&RejectReason> for ApiError {
             }
             RejectReason::EmptyPrompt | RejectReason::UnknownToken { .. } | RejectReason::Preparation(_) => {
                 Self::invalid(message)
+            }
+            RejectReason::OverQuota { .. } => {
+                Self { code: Some("request_too_large"), ..Self::invalid(message) }
             }
             RejectReason::Busy { .. } => Self::busy(message),
             RejectReason::ShuttingDown => Self::unavailable("shutting_down", message),

@@ -12,7 +12,8 @@ use firstlight_engine::report::ReportWindow;
 use firstlight_engine::timeline::RequestTimeline;
 
 use super::metrics::Metrics;
-use crate::terminal::note;
+use super::telemetry::{CallFacts, FinishedCall, Telemetry, log_ended};
+use crate::terminal::warn;
 
 /// Timelines that a listener to the live stream may lag behind before it misses some.
 const LIVE_BACKLOG: usize = 256;
@@ -23,39 +24,60 @@ pub struct Ledger {
     live: broadcast::Sender<Arc<RequestTimeline>>,
     metrics: Mutex<Metrics>,
     statuses: Mutex<BTreeMap<(String, u16), u64>>,
+    telemetry: Arc<Telemetry>,
 }
 
-impl Default for Ledger {
-    fn default() -> Self {
+impl Ledger {
+    /// A book whose calls are also told to `telemetry`.
+    pub fn new(telemetry: Arc<Telemetry>) -> Self {
         Self {
             window: Mutex::default(),
             live: broadcast::Sender::new(LIVE_BACKLOG),
             metrics: Mutex::default(),
             statuses: Mutex::default(),
+            telemetry,
         }
     }
-}
 
-impl Ledger {
-    /// Takes the timeline of a request that ended and whose last byte has gone; seals it where its host has not. The one
-    /// place where a finished request is counted.
-    pub fn enter(&self, mut timeline: Box<RequestTimeline>) {
+    /// Takes the timelines of a call whose choices have ended and whose last byte has gone; seals those that its host has
+    /// not. `status` is what went out over HTTP, if anything did. The one place where a finished request is counted.
+    pub fn enter(&self, facts: &CallFacts, status: Option<u16>, timelines: Vec<Box<RequestTimeline>>) {
+        let sound: Vec<_> =
+            timelines.into_iter().filter_map(|timeline| self.enter_one(facts, status, timeline)).collect();
+        self.metrics_mut().observe_call(facts.num_choices);
+        self.telemetry.take(&FinishedCall { facts, timelines: &sound, status });
+    }
+
+    /// Returns it if it keeps every rule.
+    fn enter_one(
+        &self,
+        facts: &CallFacts,
+        status: Option<u16>,
+        mut timeline: Box<RequestTimeline>,
+    ) -> Option<Arc<RequestTimeline>> {
         if !timeline.is_sealed() {
             // What broke is told below.
             let _ = timeline.seal();
         }
         let timeline: Arc<RequestTimeline> = Arc::from(timeline);
         let entered = self.window_mut().push(Arc::clone(&timeline));
-        self.metrics_mut().observe(&timeline, entered.is_err());
-        if let Err(refused) = entered {
-            note(&format!("a timeline is broken, which is a defect of firstlight: {refused}"));
-        }
+        let max_tokens = facts.max_tokens(timeline.tokens().prompt);
+        self.metrics_mut().observe(&timeline, max_tokens, entered.is_err());
+        log_ended(facts, &timeline, status);
         // Nobody may be listening.
-        let _ = self.live.send(timeline);
+        let _ = self.live.send(Arc::clone(&timeline));
+        match entered {
+            Ok(()) => Some(timeline),
+            Err(refused) => {
+                warn(&format!("a timeline is broken, which is a defect of firstlight: {refused}"));
+                None
+            }
+        }
     }
 
     /// Counts one answer over HTTP; `route` is the pattern of the path, so that there are only a few.
     pub fn count_status(&self, route: &str, status: u16) {
+        tracing::debug!(target: "firstlight::http", route, status, "answered");
         let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
         *statuses.entry((route.to_owned(), status)).or_default() += 1;
     }

@@ -1,18 +1,18 @@
-//! Prometheus metrics: counters and histograms over all requests that ended, gauges of the engine now.
+//! Prometheus metrics: counters and histograms over all requests that ended; the page adds the engine's gauges.
 //!
-//! Sums are integer nanoseconds and are printed as decimal seconds without rounding, so that they equal the sums over the
-//! timelines exactly; that is why they are not kept by a library whose sums are floats. Invariant: every request that had
-//! a timeline is observed once, however it ended.
-//!
-//! The text format is <https://prometheus.io/docs/instrumenting/exposition_formats/>; names and buckets follow vLLM's.
+//! Names and buckets follow vLLM's. Invariant: every request that had a timeline is observed once, however it ended.
+
+mod page;
+mod process;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use firstlight_engine::clock::Nanos;
-use firstlight_engine::engine::EngineCounters;
 use firstlight_engine::request::FinishReason;
 use firstlight_engine::timeline::{Parts, RequestTimeline};
+
+pub use self::page::Readings;
+use crate::histogram::{Histogram, Unit};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -91,60 +91,8 @@ const REQUEST_BOUNDS: &[u64] = &[
 /// Of token counts.
 const TOKEN_BOUNDS: &[u64] =
     &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
-
-/// What a value is, and so how it is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    /// Kept in nanoseconds, printed as seconds.
-    Seconds,
-    Tokens,
-}
-
-impl Unit {
-    fn show(self, value: u64) -> String {
-        match self {
-            Self::Tokens => value.to_string(),
-            Self::Seconds => {
-                let text = format!("{}.{:09}", value / S, value % S);
-                text.trim_end_matches('0').trim_end_matches('.').to_owned()
-            }
-        }
-    }
-}
-
-/// A histogram whose sum is exact.
-#[derive(Clone, Debug)]
-struct Histogram {
-    unit: Unit,
-    bounds: &'static [u64],
-    /// Values up to each bound and above the one before; the last for those above all.
-    counts: Vec<u64>,
-    sum: u64,
-}
-
-impl Histogram {
-    fn new(unit: Unit, bounds: &'static [u64]) -> Self {
-        Self { unit, bounds, counts: vec![0; bounds.len() + 1], sum: 0 }
-    }
-
-    fn observe(&mut self, value: u64) {
-        self.counts[self.bounds.partition_point(|&bound| bound < value)] += 1;
-        self.sum = self.sum.saturating_add(value);
-    }
-
-    /// Its lines; `labels` are those of the series, such as `model="m"`.
-    fn write(&self, out: &mut String, name: &str, labels: &str) {
-        let mut up_to = 0;
-        for (idx, count) in self.counts.iter().enumerate() {
-            up_to += count;
-            let bound =
-                self.bounds.get(idx).map_or_else(|| "+Inf".to_owned(), |&bound| self.unit.show(bound));
-            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {up_to}");
-        }
-        let _ = writeln!(out, "{name}_sum{{{labels}}} {}", self.unit.show(self.sum));
-        let _ = writeln!(out, "{name}_count{{{labels}}} {up_to}");
-    }
-}
+/// Of choices that a call asks for.
+const CHOICE_BOUNDS: &[u64] = &[1, 2, 5, 10, 20];
 
 /// One series for each way to end.
 #[derive(Clone, Debug)]
@@ -167,6 +115,8 @@ pub struct Metrics {
     prompt_tokens: Histogram,
     generation_tokens: Histogram,
     computed_tokens: Histogram,
+    max_tokens: Histogram,
+    num_choices: Histogram,
     /// Of the time to the first token, by part.
     parts: BTreeMap<&'static str, Histogram>,
     after_disconnect: u64,
@@ -176,7 +126,7 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let seconds = |bounds| Histogram::new(Unit::Seconds, bounds);
-        let tokens = || Histogram::new(Unit::Tokens, TOKEN_BOUNDS);
+        let tokens = || Histogram::new(Unit::Count, TOKEN_BOUNDS);
         Self {
             ended: FinishReason::ALL.map(|_| Ended { count: 0, e2e: seconds(REQUEST_BOUNDS) }).to_vec(),
             ttft: seconds(TTFT_BOUNDS),
@@ -189,6 +139,8 @@ impl Default for Metrics {
             prompt_tokens: tokens(),
             generation_tokens: tokens(),
             computed_tokens: tokens(),
+            max_tokens: tokens(),
+            num_choices: Histogram::new(Unit::Count, CHOICE_BOUNDS),
             parts: BTreeMap::new(),
             after_disconnect: 0,
             broken: 0,
@@ -198,8 +150,8 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts a request that ended and was sealed. One whose timeline breaks a rule is counted as such and as ended; its
-    /// times are worth nothing and enter no histogram.
-    pub fn observe(&mut self, timeline: &RequestTimeline, is_broken: bool) {
+    /// times are worth nothing and enter no histogram. `max_tokens` is what it was allowed.
+    pub fn observe(&mut self, timeline: &RequestTimeline, max_tokens: u32, is_broken: bool) {
         let idx = FinishReason::ALL.iter().position(|reason| Some(*reason) == timeline.finish_reason());
         let Some(ended) = idx.and_then(|idx| self.ended.get_mut(idx)) else { return };
         ended.count += 1;
@@ -216,6 +168,7 @@ impl Metrics {
         self.prompt_tokens.observe(tokens.prompt.into());
         self.generation_tokens.observe(tokens.generated.into());
         self.computed_tokens.observe(tokens.computed);
+        self.max_tokens.observe(max_tokens.into());
         self.after_disconnect += u64::from(tokens.after_disconnect);
         let Some(parts) = timeline.parts() else { return };
         for (part, sum) in named(&parts) {
@@ -232,129 +185,13 @@ impl Metrics {
             self.per_token.observe(per_token);
         }
     }
-
-    /// The whole page. `statuses` are answers over HTTP by route and status.
-    pub fn page(&self, model: &str, now: &EngineCounters, statuses: &BTreeMap<(String, u16), u64>) -> String {
-        let model = format!("model=\"{}\"", escaped(model));
-        let mut out = String::new();
-        let histograms = [
-            (
-                "time_to_first_token_seconds",
-                "From the last byte of a request to its first content.",
-                &self.ttft,
-            ),
-            ("inter_token_latency_seconds", "Between two tokens of a request.", &self.inter_token),
-            (
-                "request_time_per_output_token_seconds",
-                "After the first token, by the tokens that followed it.",
-                &self.per_token,
-            ),
-            ("request_queue_time_seconds", "Waiting before the first token, again included.", &self.queue),
-            ("request_prefill_time_seconds", "From the last admission to the first token.", &self.prefill),
-            ("request_decode_time_seconds", "From the first token to the end.", &self.decode),
-            ("request_inference_time_seconds", "Prefill and decode together.", &self.inference),
-            ("request_prompt_tokens", "Tokens of a prompt.", &self.prompt_tokens),
-            ("request_generation_tokens", "Tokens of an answer.", &self.generation_tokens),
-            (
-                "request_prefill_kv_computed_tokens",
-                "Rows computed for a request, without what the prefix cache had.",
-                &self.computed_tokens,
-            ),
-        ];
-        for (name, help, histogram) in histograms {
-            head(&mut out, name, "histogram", help);
-            histogram.write(&mut out, &format!("firstlight_{name}"), &model);
-        }
-        head(
-            &mut out,
-            "e2e_request_latency_seconds",
-            "histogram",
-            "From the last byte of a request to its end.",
-        );
-        for (reason, ended) in FinishReason::ALL.iter().zip(&self.ended) {
-            let labels = format!("{model},finished_reason=\"{}\"", reason.name());
-            ended.e2e.write(&mut out, "firstlight_e2e_request_latency_seconds", &labels);
-        }
-        head(&mut out, "request_success_total", "counter", "Requests that ended, by how they did.");
-        for (reason, ended) in FinishReason::ALL.iter().zip(&self.ended) {
-            let labels = format!("{model},finished_reason=\"{}\"", reason.name());
-            let _ = writeln!(out, "firstlight_request_success_total{{{labels}}} {}", ended.count);
-        }
-        head(
-            &mut out,
-            "ttft_part_seconds",
-            "histogram",
-            "Where the time to the first token went, part by part.",
-        );
-        for (part, histogram) in &self.parts {
-            let labels = format!("{model},part=\"{part}\"");
-            histogram.write(&mut out, "firstlight_ttft_part_seconds", &labels);
-        }
-        self.plain(&mut out, &model, now);
-        head(&mut out, "http_requests_total", "counter", "Answers over HTTP.");
-        for ((route, status), count) in statuses {
-            let labels = format!("route=\"{}\",status=\"{status}\"", escaped(route));
-            let _ = writeln!(out, "firstlight_http_requests_total{{{labels}}} {count}");
-        }
-        out
-    }
-
-    /// Series of one value.
-    fn plain(&self, out: &mut String, model: &str, now: &EngineCounters) {
-        let used = now.blocks_total - now.blocks_free;
-        let usage = used as f64 / now.blocks_total.max(1) as f64;
-        let series = [
-            ("num_requests_running", "gauge", "Sequences in the batch.", now.running.to_string()),
-            ("num_requests_waiting", "gauge", "Sequences in inbox and queue.", now.waiting.to_string()),
-            ("kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.", usage.to_string()),
-            ("num_preemptions_total", "counter", "Evictions.", now.preemptions_total.to_string()),
-            (
-                "prefix_cache_queries_total",
-                "counter",
-                "Prompt tokens looked up, each request once.",
-                now.prefix_queries_total.to_string(),
-            ),
-            (
-                "prefix_cache_hits_total",
-                "counter",
-                "Those that were found.",
-                now.prefix_hits_total.to_string(),
-            ),
-            (
-                "prompt_tokens_total",
-                "counter",
-                "Prompt tokens of admitted requests.",
-                now.prompt_tokens_total.to_string(),
-            ),
-            (
-                "generation_tokens_total",
-                "counter",
-                "Tokens sampled.",
-                now.generation_tokens_total.to_string(),
-            ),
-            ("engine_steps_total", "counter", "Steps of the engine.", now.steps_total.to_string()),
-            (
-                "tokens_after_disconnect_total",
-                "counter",
-                "Tokens sampled after the client had gone.",
-                self.after_disconnect.to_string(),
-            ),
-            ("timelines_broken_total", "counter", "Timelines that break a rule.", self.broken.to_string()),
-        ];
-        for (name, kind, help, value) in series {
-            head(out, name, kind, help);
-            let _ = writeln!(out, "firstlight_{name}{{{model}}} {value}");
-        }
-    }
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP firstlight_{name} {help}\n# TYPE firstlight_{name} {kind}");
-}
-
-/// A label's value: what the format's grammar asks for.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+impl Metrics {
+    /// Counts a call, however many prompts it had; `num_choices` is what it asked for of each.
+    pub fn observe_call(&mut self, num_choices: usize) {
+        self.num_choices.observe(num_choices as u64);
+    }
 }
 
 /// The parts by name; their sums over all requests add up to the sum of what was waited for.
@@ -382,6 +219,7 @@ fn named(parts: &Parts) -> Vec<(&'static str, Nanos)> {
 mod tests {
     use std::sync::Arc;
 
+    use firstlight_engine::engine::EngineCounters;
     use firstlight_engine::request::{HostStamps, RequestId};
     use firstlight_engine::timeline::{Edge, PassTimes, RequestLabels};
 
@@ -415,14 +253,23 @@ mod tests {
     }
 
     fn page(metrics: &Metrics) -> String {
-        metrics.page("m\"1", &EngineCounters::default(), &BTreeMap::from([(("/x".to_owned(), 200), 3)]))
+        let readings = Readings {
+            model: "m\"1",
+            engine: EngineCounters::default(),
+            step_tokens: Histogram::new(Unit::Count, TOKEN_BOUNDS),
+            statuses: BTreeMap::from([(("/x".to_owned(), 200), 3)]),
+            started: 1_700_000_000,
+            log_lines_lost: 0,
+            spans_dropped: 0,
+        };
+        metrics.page(&readings)
     }
 
     #[test]
     fn sums_are_those_of_the_timelines_to_the_nanosecond() {
         let mut metrics = Metrics::default();
         let timelines = [answered(&[3_000_000_007, 3_000_000_100]), answered(&[1_000_000, 90_000_000])];
-        timelines.iter().for_each(|timeline| metrics.observe(timeline, false));
+        timelines.iter().for_each(|timeline| metrics.observe(timeline, 5, false));
         let page = page(&metrics);
         let model = "model=\"m\\\"1\"";
         assert_eq!(
@@ -439,7 +286,7 @@ mod tests {
         };
         assert_eq!((part("inbox").as_str(), part("transport").as_str()), ("0.00000004", "0.00000001"));
         let whole: Nanos = timelines.iter().filter_map(RequestTimeline::ttft).sum();
-        assert_eq!(metrics.parts.values().map(|part| part.sum).sum::<Nanos>(), whole);
+        assert_eq!(metrics.parts.values().map(Histogram::sum).sum::<Nanos>(), whole);
         let ended = |reason: &str| {
             value(&page, &format!("firstlight_request_success_total{{{model},finished_reason=\"{reason}\"}}"))
         };
@@ -448,30 +295,18 @@ mod tests {
     }
 
     #[test]
-    fn buckets_count_what_is_at_most_their_bound() {
-        let mut histogram = Histogram::new(Unit::Seconds, TTFT_BOUNDS);
-        [0, MS, MS + 1, 2_560 * S, 2_560 * S + 1].into_iter().for_each(|value| histogram.observe(value));
-        let mut out = String::new();
-        histogram.write(&mut out, "x", "a=\"b\"");
-        assert_eq!(value(&out, "x_bucket{a=\"b\",le=\"0.001\"}"), "2");
-        assert_eq!(value(&out, "x_bucket{a=\"b\",le=\"0.005\"}"), "3");
-        assert_eq!(value(&out, "x_bucket{a=\"b\",le=\"2560\"}"), "4");
-        assert_eq!(value(&out, "x_bucket{a=\"b\",le=\"+Inf\"}"), "5");
-        assert_eq!(value(&out, "x_count{a=\"b\"}"), "5");
-    }
-
-    #[test]
     fn every_line_is_of_the_format_and_every_bucket_list_rises() {
         let mut metrics = Metrics::default();
-        metrics.observe(&answered(&[50, 60, 70]), false);
-        metrics.observe(&answered(&[50]), true);
+        metrics.observe(&answered(&[50, 60, 70]), 5, false);
+        metrics.observe(&answered(&[50]), 5, true);
         let page = page(&metrics);
         for line in page.lines().filter(|line| !line.starts_with('#')) {
             let (series, value) = line.rsplit_once(' ').unwrap();
-            assert!(series.starts_with("firstlight_") && !series.contains(':'), "{line}");
+            let ours = series.starts_with("firstlight_") || series.starts_with("process_");
+            assert!(ours && !series.contains(':'), "{line}");
             assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
         }
-        for bounds in [TTFT_BOUNDS, GAP_BOUNDS, REQUEST_BOUNDS, TOKEN_BOUNDS] {
+        for bounds in [TTFT_BOUNDS, GAP_BOUNDS, REQUEST_BOUNDS, TOKEN_BOUNDS, CHOICE_BOUNDS] {
             assert!(bounds.is_sorted_by(|a, b| a < b));
         }
         assert_eq!(value(&page, "firstlight_timelines_broken_total{model=\"m\\\"1\"}"), "1");

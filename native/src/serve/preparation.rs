@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::failure::Failure;
-use crate::terminal::note;
+use crate::terminal::warn;
 
 /// Prompts that wait for a worker, or are with one, at most.
 const PLACES: usize = 256;
@@ -83,7 +83,7 @@ fn work(queue: &Mutex<Receiver<(Job, Place)>>) {
         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((job, _place)) = next else { return };
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            note("a request was lost to a defect of firstlight in its preparation; report it");
+            warn("a request was lost to a defect of firstlight in its preparation; report it");
         }
     }
 }

@@ -26,10 +26,12 @@ use super::errors::ApiError;
 use super::gateway::Caller;
 use super::life::OpenRequest;
 use super::server::Server;
+use super::telemetry::CallFacts;
 use super::wire::answers::Head;
 use super::wire::call::{Call, Form};
 use crate::ask::{Ask, Seat};
 use crate::driver::EngineHandle;
+use crate::quota::Meter;
 use crate::refusal::Outside;
 
 /// The stamps that a call has when it is handed over.
@@ -60,11 +62,14 @@ struct Relay {
     server: Arc<Server>,
     engine: EngineHandle,
     call: Arc<Call>,
+    facts: Arc<CallFacts>,
     head: Head,
     choices: Vec<Choice>,
     heard: mpsc::UnboundedReceiver<Heard>,
     waiting: Arc<AtomicUsize>,
     left: Arc<Left>,
+    /// Whose tokens it uses.
+    meter: Option<Meter>,
     /// Why there is no answer: of the first choice that ended in none.
     error: Option<ApiError>,
     /// Held until the timelines are in the book.
@@ -108,13 +113,28 @@ impl Relay {
         };
         let prompts = std::mem::take(&mut call.prompts);
         let (sender, heard) = mpsc::unbounded_channel();
+        let facts = CallFacts {
+            form: call.form,
+            response_id: head.id.clone(),
+            model: head.model.clone(),
+            asked_model: call.model.clone(),
+            params: call.params.clone(),
+            num_choices: call.num_choices,
+            max_model_len: engine.limits().max_model_len,
+            stream: call.stream,
+            trace: caller.trace.clone(),
+            key_name: caller.key_name.clone(),
+            origin_unix_ms: clock.origin_unix_ms(),
+        };
         let mut relay = Self {
+            facts: Arc::new(facts),
             choices: Vec::with_capacity(prompts.len() * call.num_choices),
             call: Arc::new(call),
             head,
             heard,
             waiting: Arc::default(),
             left: Arc::default(),
+            meter: caller.meter().cloned(),
             error: None,
             server,
             engine,
@@ -128,6 +148,8 @@ impl Relay {
                 checked,
                 routed,
                 priority: call.extension.priority,
+                policy: relay.server.policy().current(),
+                meter: relay.meter.clone(),
                 deadline: deadline_ns.map(|ns| received.saturating_add(ns)),
                 ..Ask::new(input, call.params.clone(), "serve", received)
             };
@@ -155,6 +177,7 @@ impl Relay {
             waiting: Arc::clone(&self.waiting),
             engine: self.engine.clone(),
             ledger: Arc::clone(self.server.ledger()),
+            facts: Arc::clone(&self.facts),
             outside: Outside { labels: labels.clone(), ..ask.outside(id) },
             ended: false,
         };

@@ -10,7 +10,9 @@ use super::errors::ApiError;
 use super::gateway::Gateway;
 use super::ledger::Ledger;
 use super::life::Life;
+use super::policy::PolicyFile;
 use super::preparation::PreparationPool;
+use super::telemetry::Telemetry;
 use crate::cli::ServeArgs;
 use crate::driver::EngineHandle;
 use crate::failure::Failure;
@@ -23,8 +25,10 @@ const PREPARATION_WORKERS: usize = 2;
 pub struct Server {
     life: Life,
     ledger: Arc<Ledger>,
+    telemetry: Arc<Telemetry>,
     preparation: PreparationPool,
     gateway: Gateway,
+    policy: PolicyFile,
     bodies: Bodies,
     engine: OnceLock<EngineHandle>,
     /// As it was asked to call the model, or as the command line does.
@@ -35,19 +39,22 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server whose model is not there yet.
+    /// A server whose model is not there yet, and that tells `telemetry` what it does.
     ///
     /// # Errors
-    /// The keys cannot be read, or the system gives no thread.
-    pub fn new(args: &ServeArgs) -> Result<Arc<Self>, Failure> {
+    /// The keys or the policy cannot be read, or the system gives no thread.
+    pub fn new(args: &ServeArgs, telemetry: Telemetry) -> Result<Arc<Self>, Failure> {
+        let telemetry = Arc::new(telemetry);
         let is_name = !matches!(models::parse_name(&args.engine.model), Ok(ModelName::Local(_)) | Err(_));
         let name = is_name.then(|| args.engine.model.clone());
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Ok(Arc::new(Self {
             life: Life::default(),
-            ledger: Arc::default(),
+            ledger: Arc::new(Ledger::new(Arc::clone(&telemetry))),
+            telemetry,
             preparation: PreparationPool::start(PREPARATION_WORKERS)?,
             gateway: Gateway::new(args)?,
+            policy: PolicyFile::open(args.policy.clone())?,
             bodies: Bodies::new(args.max_body, Duration::from_secs(u64::from(args.stall_limit))),
             engine: OnceLock::new(),
             named: args.served_model_name.clone().or(name),
@@ -61,6 +68,7 @@ impl Server {
         let name = self.named.clone().unwrap_or_else(|| engine.labels().model.name.clone());
         // Called once.
         let _ = self.model_name.set(name);
+        self.telemetry.watch(engine.clone());
         let _ = self.engine.set(engine);
         self.life.ready();
     }
@@ -101,6 +109,11 @@ impl Server {
         &self.ledger
     }
 
+    /// Who is told what it does.
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
     /// The workers.
     pub fn preparation(&self) -> &PreparationPool {
         &self.preparation
@@ -109,6 +122,11 @@ impl Server {
     /// Who may ask.
     pub fn gateway(&self) -> &Gateway {
         &self.gateway
+    }
+
+    /// What neither prompts nor answers may contain.
+    pub(super) fn policy(&self) -> &PolicyFile {
+        &self.policy
     }
 
     /// How bodies are read.

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::server::Server;
 use crate::failure::{Exit, Failure};
-use crate::terminal::note;
+use crate::terminal::{note, settle, warn};
 
 /// What was heard.
 pub(super) struct Signals {
@@ -28,9 +28,10 @@ impl Signals {
             told.send_replace(true);
             ends.next().await;
             note("ended by a second signal");
+            settle();
             std::process::exit(Exit::Interrupted as i32);
         });
-        reload_keys(server)?;
+        reload_files(server)?;
         Ok(Self { heard })
     }
 
@@ -68,14 +69,20 @@ impl EndSignals {
 }
 
 #[cfg(unix)]
-fn reload_keys(server: Arc<Server>) -> Result<(), Failure> {
+fn reload_files(server: Arc<Server>) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup()).map_err(refused)?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             match server.gateway().reload() {
-                Ok(()) => note("the API keys were read again"),
-                Err(failure) => note(&format!("the API keys stay as they were: {failure}")),
+                Ok(true) => note("the API keys were read again"),
+                Ok(false) => {}
+                Err(failure) => warn(&format!("the API keys stay as they were: {failure}")),
+            }
+            match server.policy().reload() {
+                Ok(true) => note("the policy was read again"),
+                Ok(false) => {}
+                Err(failure) => warn(&format!("the policy stays as it was: {failure}")),
             }
         }
     });
@@ -99,6 +106,6 @@ impl EndSignals {
 }
 
 #[cfg(windows)]
-fn reload_keys(_: Arc<Server>) -> Result<(), Failure> {
+fn reload_files(_: Arc<Server>) -> Result<(), Failure> {
     Ok(())
 }

@@ -1,11 +1,10 @@
 //! A server to talk to, and the words to talk to it.
 
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use firstlight_tests::default_model_path;
@@ -24,17 +23,43 @@ pub struct Server {
     /// `127.0.0.1:PORT`.
     pub address: String,
     notes: Mutex<Receiver<String>>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// What a line on stderr says: the message where it is JSON.
+fn sentence(line: &str) -> String {
+    let json = serde_json::from_str::<Value>(line).ok();
+    json.and_then(|json| Some(json["message"].as_str()?.to_owned())).unwrap_or_else(|| line.to_owned())
+}
+
+/// The binary as a server of the default model on a free port, with nothing of this process' settings.
+pub fn command(line: &[&str], environment: &[(&str, &str)]) -> Command {
+    dressed(Command::new(binary()), 0, line, environment)
+}
+
+/// The same for `command`, which is the binary or starts it, on this port.
+fn dressed(mut command: Command, port: u16, line: &[&str], environment: &[(&str, &str)]) -> Command {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().to_lowercase();
+        if name.starts_with("firstlight_") || name.starts_with("otel_") {
+            command.env_remove(name.to_uppercase());
+        }
+    }
+    command.env("FIRSTLIGHT_MODEL_FILE", default_model_path()).envs(environment.iter().copied());
+    command.args(["serve", "--port", &port.to_string()]).args(line);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    command
 }
 
 impl Server {
     /// Starts the binary on a free port; returns when the door is open, which is before the model is there.
     pub fn open(line: &[&str]) -> Self {
-        Self::open_with(line, &[])
+        Self::open_in(line, &[])
     }
 
-    /// The same with `variables` in its environment.
-    pub fn open_with(line: &[&str], variables: &[(&str, &OsStr)]) -> Self {
-        Self::spawn(Command::new(binary()), 0, line, variables)
+    /// The same with these variables.
+    pub fn open_in(line: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::spawn(command(line, environment))
     }
 
     /// The same through a shell that sets a limit first, such as `ulimit -n 200`.
@@ -42,35 +67,38 @@ impl Server {
     pub fn open_under(limit: &str, line: &[&str]) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]).arg(binary());
-        Self::spawn(shell, 0, line, &[])
+        Self::spawn(dressed(shell, 0, line, &[]))
     }
 
     /// The same on this port.
     pub fn open_at(port: u16, line: &[&str]) -> Self {
-        Self::spawn(Command::new(binary()), port, line, &[])
+        Self::spawn(dressed(Command::new(binary()), port, line, &[]))
     }
 
-    fn spawn(mut command: Command, port: u16, line: &[&str], variables: &[(&str, &OsStr)]) -> Self {
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().to_lowercase().starts_with("firstlight_") {
-                command.env_remove(name);
-            }
-        }
-        command.env("FIRSTLIGHT_MODEL_FILE", default_model_path()).envs(variables.iter().copied());
-        command
-            .args(["serve", "--port", &port.to_string()])
-            .args(line)
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped());
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.spawn().expect("the binary starts");
         let lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
         let (sender, notes) = channel();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut server = Self { child, address: String::new(), notes: Mutex::new(notes) };
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let said = sentence(&line);
+                kept.lock().expect("nobody panics with a log").push(line);
+                // Who listens may be gone; the log is kept to its end.
+                let _ = sender.send(said);
+            }
+        });
+        let mut server = Self { child, address: String::new(), notes: Mutex::new(notes), log };
         let line = server.hear("listening on http://");
         let rest = line.split("http://").nth(1).and_then(|rest| rest.split(';').next());
         server.address = rest.expect("the line names an address").to_owned();
         server
+    }
+
+    /// One that somebody else started, whose stderr is theirs.
+    pub fn of(child: Child, address: String) -> Self {
+        Self { child, address, notes: Mutex::new(channel().1), log: Arc::default() }
     }
 
     /// The same, and waits until it is healthy.
@@ -115,6 +143,11 @@ impl Server {
                 Err(error) => panic!("{start:?} was not heard: {error}"),
             }
         }
+    }
+
+    /// All that it wrote to stderr so far, line by line.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().expect("nobody panics with a log").clone()
     }
 
     /// Sends it a signal.

@@ -18,7 +18,7 @@ fn a_service_manager_hears_of_readiness_after_the_warm_up_and_of_the_stop() {
         let count = manager.recv(&mut message).expect("the manager is told");
         String::from_utf8_lossy(&message[..count]).into_owned()
     };
-    let mut server = Server::open_with(&["--slots", "1"], &[("NOTIFY_SOCKET", path.as_os_str())]);
+    let mut server = Server::open_in(&["--slots", "1"], &[("NOTIFY_SOCKET", &path.to_string_lossy())]);
     let ready = hear();
     assert!(ready.starts_with("READY=1\nSTATUS=ready: "), "{ready:?}");
     assert_eq!(server.get("/health").0, 200, "what was told is so");

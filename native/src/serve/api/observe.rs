@@ -24,10 +24,12 @@ use firstlight_engine::timeline::{RequestTimeline, StepRing};
 
 use super::super::errors::ApiError;
 use super::super::life::Phase;
+use super::super::metrics::Readings;
 use super::super::relay::{event_stream, json_response};
 use super::super::server::Server;
 use super::super::stream::{Piece, stream};
-use crate::driver::EngineHandle;
+use crate::driver::{EngineHandle, no_steps};
+use crate::terminal::lines_lost;
 
 /// How long the live stream may be silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -72,9 +74,17 @@ async fn page() -> Response {
 /// Prometheus' text format. While the model is being loaded everything is 0.
 async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
     let page = off_the_loop(move || {
-        let now = server.engine().map(EngineHandle::counters).unwrap_or_default();
-        let ledger = server.ledger();
-        Ok(ledger.metrics().page(server.model_name(), &now, &ledger.statuses()))
+        let (engine, ledger) = (server.engine().ok(), server.ledger());
+        let readings = Readings {
+            model: server.model_name(),
+            engine: engine.map(EngineHandle::counters).unwrap_or_default(),
+            step_tokens: engine.map_or_else(no_steps, EngineHandle::step_tokens),
+            statuses: ledger.statuses(),
+            started: server.started(),
+            log_lines_lost: lines_lost(),
+            spans_dropped: server.telemetry().num_dropped(),
+        };
+        Ok(ledger.metrics().page(&readings))
     });
     let mut response = Response::new(Body::from(page.await?));
     let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

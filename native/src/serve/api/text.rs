@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::post;
@@ -18,6 +18,7 @@ use firstlight_engine::request::HostStamps;
 use firstlight_engine::text::{PrepareOptions, PromptInput, SpecialTokens};
 
 use super::super::errors::ApiError;
+use super::super::gateway::Caller;
 use super::super::relay::json_response;
 use super::super::server::Server;
 use super::super::wire::fields::Fields;
@@ -28,23 +29,36 @@ pub(super) fn routes() -> Router<Arc<Server>> {
     Router::new().route("/tokenize", post(tokenize)).route("/detokenize", post(detokenize))
 }
 
-async fn tokenize(state: State<Arc<Server>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
-    on_a_worker(state, headers, body, tokens).await
+async fn tokenize(
+    state: State<Arc<Server>>,
+    caller: Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    on_a_worker(state, caller, headers, body, tokens).await
 }
 
-async fn detokenize(state: State<Arc<Server>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
-    on_a_worker(state, headers, body, prompt).await
+async fn detokenize(
+    state: State<Arc<Server>>,
+    caller: Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    on_a_worker(state, caller, headers, body, prompt).await
 }
 
 async fn on_a_worker(
     State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
     work: fn(&EngineHandle, &[u8]) -> Result<Value, ApiError>,
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
+    let quota = server.gateway().admit(&caller, false);
     let body = server.bodies().read(&headers, body).await?;
+    quota?;
     let (reply, replied) = oneshot::channel();
     let full = || ApiError::busy("too many texts wait to be tokenised; try again later");
     let job = move || {

@@ -51,10 +51,11 @@ impl Relay {
             Some(error) => Err(error),
             None => Ok(json_response(&self.whole())),
         };
+        let status = status_of(&answer);
         // Whether or not somebody still takes it, this is the last write.
-        let _ = reply.send(answer);
+        let status = reply.send(answer).is_ok().then_some(status);
         let now = self.engine.clock().now();
-        self.seal(|_| None, Some(now));
+        self.seal(status, |_| None, Some(now));
     }
 
     async fn run_streamed(mut self, mut reply: Reply) {
@@ -74,21 +75,21 @@ impl Relay {
                 () = sleep_until(patience), if self.left.get().is_none() => break Some(Vec::new()),
             }
         };
-        let begun = match self.error.take() {
-            Some(error) => {
-                // Told or not, that was all.
-                let _ = reply.send(Err(error));
-                false
-            }
-            None => reply.send(Ok(event_stream(Body::new(body)))).is_ok(),
+        let answer = match self.error.take() {
+            // Told or not, that was all.
+            Some(error) => Err(error),
+            None => Ok(event_stream(Body::new(body))),
         };
+        let (is_stream, status) = (answer.is_ok(), status_of(&answer));
+        let status = reply.send(answer).is_ok().then_some(status);
+        let begun = is_stream && status.is_some();
         if begun {
             self.stream(&end, first.unwrap_or_default()).await;
         } else if self.left.get().is_none() {
             self.leave(FinishReason::Disconnected);
         }
         self.wait_for_ends().await;
-        self.finish_stream(end, begun).await;
+        self.finish_stream(end, begun, status).await;
     }
 
     /// Carries chunks until all choices have ended or the client has gone.
@@ -114,7 +115,7 @@ impl Relay {
     }
 
     /// The last words of a stream, and then the book.
-    async fn finish_stream(mut self, end: StreamEnd, begun: bool) {
+    async fn finish_stream(mut self, end: StreamEnd, begun: bool, status: Option<u16>) {
         if begun && self.left.get().is_none_or(|(reason, _)| *reason != FinishReason::Disconnected) {
             let mut pieces = Vec::new();
             match self.error.take() {
@@ -131,7 +132,7 @@ impl Relay {
             end.pieces.closed().await;
         }
         let stamps = end.stamps;
-        self.seal(|idx| stamps.first(idx), stamps.last());
+        self.seal(status, |idx| stamps.first(idx), stamps.last());
     }
 
     /// What the ended choices still owe: their ends, the usage, the timeline.
@@ -179,9 +180,12 @@ impl Relay {
     fn take(&mut self, heard: Heard) -> Vec<Piece> {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let Heard { choice: idx, at, event: what } = heard;
+        if let Some(meter) = &self.meter {
+            meter.take_tokens(u64::from(self.choices[idx].newly_made(&what)));
+        }
         let (text, tokens) = self.choices[idx].take(what, at);
         let ended = self.choices[idx].answer.ended.as_ref();
-        if let Some(error) = ended.and_then(|ended| ApiError::of_end(ended.reason, ended.detail.as_ref()))
+        if let Some(error) = ended.and_then(|ended| ApiError::of_timeline(&ended.timeline))
             && self.error.is_none()
         {
             self.error = Some(error);
@@ -226,10 +230,9 @@ impl Relay {
     fn whole(&mut self) -> Value {
         let mut choices = Vec::new();
         for idx in 0..self.choices.len() {
-            let tokens = std::mem::take(&mut self.choices[idx].answer.tokens);
+            let tokens = self.choices[idx].answer.tokens[..self.choices[idx].answer.settled].to_vec();
             let logprobs = self.logprobs(idx, &tokens);
-            let answer = &mut self.choices[idx].answer;
-            answer.tokens = tokens;
+            let answer = &self.choices[idx].answer;
             let reason = answer.ended.as_ref().map_or(FinishReason::Stop, |ended| ended.reason);
             choices.push(WholeChoice { text: answer.text.clone(), logprobs, reason });
         }
@@ -249,7 +252,8 @@ impl Relay {
         let timelines: Vec<Value> =
             self.choices.iter().enumerate().filter_map(known).map(|timeline| json!(timeline)).collect();
         let ids = |choice: &super::Choice| -> Vec<u32> {
-            choice.answer.tokens.iter().map(|sampled| sampled.token).collect()
+            let told = &choice.answer.tokens[..choice.answer.settled];
+            told.iter().map(|sampled| sampled.token).collect()
         };
         let token_ids: Vec<Vec<u32>> = self.choices.iter().map(ids).collect();
         match (timelines.first(), token_ids.first()) {
@@ -264,18 +268,27 @@ impl Relay {
     }
 
     /// Puts the host's last stamps into every timeline, and the timelines into the book.
-    fn seal(mut self, first_write: impl Fn(usize) -> Option<Nanos>, last_write: Option<Nanos>) {
+    fn seal(
+        mut self,
+        status: Option<u16>,
+        first_write: impl Fn(usize) -> Option<Nanos>,
+        last_write: Option<Nanos>,
+    ) {
+        let mut timelines = Vec::with_capacity(self.choices.len());
         for (idx, choice) in self.choices.iter_mut().enumerate() {
             if let Some(at) = first_write(idx) {
                 choice.answer.wrote(at);
             }
             // What broke is told by the book.
             let _ = choice.answer.seal(last_write);
-            if let Some(ended) = choice.answer.ended.take() {
-                self.server.ledger().enter(ended.timeline);
-            }
+            timelines.extend(choice.answer.ended.take().map(|ended| ended.timeline));
         }
+        self.server.ledger().enter(&self.facts, status, timelines);
     }
+}
+
+fn status_of(answer: &Result<Response, ApiError>) -> u16 {
+    answer.as_ref().map_or_else(|error| error.status, Response::status).as_u16()
 }
 
 async fn send_all(to: &Sender<Piece>, pieces: Vec<Piece>) {

@@ -15,6 +15,7 @@ use firstlight_engine::request::FinishReason;
 use crate::driver::EngineHandle;
 use crate::refusal::Outside;
 use crate::serve::ledger::Ledger;
+use crate::serve::telemetry::CallFacts;
 
 /// Events of one call that wait for its relay at most: a reader that stopped reading holds no more memory than these.
 const MAX_WAITING_EVENTS: usize = 4096;
@@ -37,6 +38,7 @@ pub(super) struct Sink {
     pub(super) waiting: Arc<AtomicUsize>,
     pub(super) engine: EngineHandle,
     pub(super) ledger: Arc<Ledger>,
+    pub(super) facts: Arc<CallFacts>,
     /// What is known of the request where the engine never had it.
     pub(super) outside: Outside,
     pub(super) ended: bool,
@@ -57,7 +59,7 @@ impl Sink {
             Ok(()) => true,
             Err(unheard) => {
                 if let RequestEvent::Finished { timeline, .. } = unheard.0.event {
-                    self.ledger.enter(timeline);
+                    self.ledger.enter(&self.facts, None, vec![timeline]);
                 }
                 false
             }
