@@ -12,7 +12,7 @@ use crate::clock::{Clock, Nanos};
 use crate::request::{FinishReason, RejectReason, Request, RequestId, SampledToken};
 use crate::runner::{ModelRunner, RunnerError, RunnerOutput};
 use crate::sched::{Batch, Sampled, Scheduler, SchedulerConfig, SchedulerOutput};
-use crate::text::{Detokenizer, Tokenizer};
+use crate::text::{AnswerText, Tokenizer};
 use crate::timeline::{
     ClockLabel, EngineLabels, ModelLabel, PassTimes, RequestLabels, RequestTimeline, StepRecord, StepRing,
     TimelineBroken,
@@ -45,6 +45,10 @@ pub enum RequestEvent {
         token: SampledToken,
         /// Text that is certain by now; may be empty, may belong to earlier tokens. Never part of a stop string.
         text: String,
+        /// Tokens of this request, from its first, of whose text nothing is held back because of a content policy: what may
+        /// be told of them (ids, log-probabilities). All so far where there is no policy; and at the end all of them, unless
+        /// it is [`FinishReason::ContentFilter`].
+        settled: u32,
     },
     /// The request ended; nothing follows.
     Finished {
@@ -116,7 +120,7 @@ pub struct Engine<R: ModelRunner, C: Clock> {
     eos_tokens: Vec<u32>,
     labels: Arc<EngineLabels>,
     tokenizer: Option<Arc<Tokenizer>>,
-    detokenizers: HashMap<RequestId, Detokenizer>,
+    texts: HashMap<RequestId, AnswerText>,
     /// Not yet handed out. A step that is dropped at its await loses none.
     events: Vec<RequestEvent>,
     steps_total: u64,
@@ -145,7 +149,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             eos_tokens: config.eos_tokens,
             labels: Arc::new(labels),
             tokenizer,
-            detokenizers: HashMap::new(),
+            texts: HashMap::new(),
             events: Vec::new(),
             steps_total: 0,
             generation_tokens_total: 0,
@@ -169,10 +173,12 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         let prompt_len = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         let timeline =
             RequestTimeline::created(id, labels, Arc::clone(&self.labels), &request.stamps, prompt_len);
-        let detokenizer =
-            self.tokenizer.as_ref().map(|t| Detokenizer::new(Arc::clone(t), &request.params.stop));
+        let text = self
+            .tokenizer
+            .as_ref()
+            .map(|t| AnswerText::new(Arc::clone(t), &request.params.stop, request.policy.clone()));
         match self.scheduler.add(request, timeline, self.clock.now()) {
-            Ok(()) => self.detokenizers.extend(detokenizer.map(|d| (id, d))),
+            Ok(()) => self.texts.extend(text.map(|text| (id, text))),
             Err(timeline) => self.finished(timeline),
         }
     }
@@ -252,11 +258,17 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         let mut ends = Vec::new();
         for (owner, token) in owners.into_iter().zip(tokens) {
             let (text, end) = self.read_token(owner, token.token);
-            self.events.push(RequestEvent::Token { id: owner.id, token, text });
+            let settled = self.texts.get(&owner.id).map_or(u32::MAX, AnswerText::settled);
+            self.events.push(RequestEvent::Token { id: owner.id, token, text, settled });
             ends.extend(end.map(|reason| (owner.id, reason)));
         }
         for (id, reason) in ends {
-            self.scheduler.finish(id, reason, now).into_iter().for_each(|timeline| self.finished(timeline));
+            // Known before the end is stamped: what had been held back may turn out to be blocked.
+            let (text, blocked) = self.last_text(id);
+            let reason = if blocked { FinishReason::ContentFilter } else { reason };
+            if let Some(timeline) = self.scheduler.finish(id, reason, now) {
+                self.finished_with(timeline, text);
+            }
         }
     }
 
@@ -264,23 +276,27 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     fn read_token(&mut self, owner: Sampled, token: u32) -> (String, Option<FinishReason>) {
         let sequence = self.scheduler.running(owner);
         if self.eos_tokens.contains(&token) && !sequence.params().ignore_eos {
+            self.texts.get_mut(&owner.id).into_iter().for_each(AnswerText::push_end);
             return (String::new(), Some(FinishReason::Stop));
         }
         let is_full = sequence.num_generated() >= sequence.params().max_tokens as usize
             || sequence.tokens().len() >= self.scheduler.config().max_model_len as usize;
-        let mut text = String::new();
-        if let Some(detokenizer) = self.detokenizers.get_mut(&owner.id) {
-            let piece = detokenizer.push(token);
-            text = piece.text;
-            if piece.stopped {
-                return (text, Some(FinishReason::StopString));
-            }
-        }
-        (text, is_full.then_some(FinishReason::Length))
+        let (text, end) = self.texts.get_mut(&owner.id).map(|text| text.push(token)).unwrap_or_default();
+        (text, end.or(is_full.then_some(FinishReason::Length)))
+    }
+
+    /// The text of an answer that had been held back, once it has no more tokens; and whether it turns out to be blocked.
+    fn last_text(&mut self, id: RequestId) -> (String, bool) {
+        self.texts.remove(&id).map(|mut text| text.finish()).unwrap_or_default()
+    }
+
+    fn finished(&mut self, timeline: Box<RequestTimeline>) {
+        let (text, _) = self.last_text(timeline.id());
+        self.finished_with(timeline, text);
     }
 
     /// The one place that makes a `Finished` event.
-    fn finished(&mut self, timeline: Box<RequestTimeline>) {
+    fn finished_with(&mut self, timeline: Box<RequestTimeline>, text: String) {
         if let Err(broken) = timeline.check() {
             self.timelines_broken_total += 1;
             self.last_broken = Some(broken);
@@ -288,9 +304,6 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         let id = timeline.id();
         let reason = timeline.finish_reason().unwrap_or(FinishReason::Failed);
         let detail = timeline.finish_detail().cloned();
-        let held_back = self.detokenizers.remove(&id).map(|mut detokenizer| detokenizer.finish());
-        // What follows a stop string is not part of the answer.
-        let text = held_back.filter(|_| reason != FinishReason::StopString).unwrap_or_default();
         self.events.push(RequestEvent::Finished { id, reason, detail, text, timeline });
     }
 

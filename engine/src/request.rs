@@ -1,8 +1,12 @@
 //! What was asked, and how it can end. Immutable once made; the scheduler's own mutable state is `sched::Sequence`.
 
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::clock::Nanos;
+use crate::text::ContentPolicy;
 
 /// Names one request (one choice of an answer) inside one engine; never used twice in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -72,8 +76,16 @@ impl SamplingParams {
     pub const MAX_LOGPROBS: u32 = 20;
     /// The most stop strings, and the most bytes in one.
     pub const MAX_STOP_STRINGS: usize = 16;
-    /// The most bytes in one stop string.
-    pub const MAX_STOP_BYTES: usize = 1024;
+    /// The most bytes in one stop string: 1,024 characters of any kind.
+    pub const MAX_STOP_BYTES: usize = 4096;
+    /// The temperatures that a request may have.
+    pub const TEMPERATURES: RangeInclusive<f32> = 0.0..=100.0;
+    /// The presence and frequency penalties that a request may have.
+    pub const PENALTIES: RangeInclusive<f32> = -100.0..=100.0;
+    /// The largest repetition penalty; the smallest is above 0.
+    pub const MAX_REPETITION_PENALTY: f32 = 100.0;
+    /// What a request may add to a logit.
+    pub const BIASES: RangeInclusive<f32> = -100.0..=100.0;
 
     /// Whether choosing a token needs the tokens before it.
     pub fn needs_history(&self) -> bool {
@@ -89,7 +101,7 @@ impl SamplingParams {
         if self.max_tokens == 0 {
             return bad("max_tokens", "0".into(), "at least 1");
         }
-        if !(self.temperature.is_finite() && (0.0..=100.0).contains(&self.temperature)) {
+        if !Self::TEMPERATURES.contains(&self.temperature) {
             return bad("temperature", self.temperature.to_string(), "0 to 100");
         }
         if !(unit(self.top_p) && self.top_p > 0.0) {
@@ -98,24 +110,20 @@ impl SamplingParams {
         if !unit(self.min_p) {
             return bad("min_p", self.min_p.to_string(), "0 to 1");
         }
-        if !(self.repetition_penalty.is_finite()
-            && self.repetition_penalty > 0.0
-            && self.repetition_penalty <= 100.0)
-        {
+        if !(self.repetition_penalty > 0.0 && self.repetition_penalty <= Self::MAX_REPETITION_PENALTY) {
             return bad("repetition_penalty", self.repetition_penalty.to_string(), "above 0, at most 100");
         }
         for (name, v) in
             [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)]
         {
-            if !(v.is_finite() && (-100.0..=100.0).contains(&v)) {
+            if !Self::PENALTIES.contains(&v) {
                 return bad(name, v.to_string(), "-100 to 100");
             }
         }
         if self.logit_bias.len() > Self::MAX_LOGIT_BIAS {
             return bad("logit_bias", format!("{} tokens", self.logit_bias.len()), "at most 1024 tokens");
         }
-        let within = |bias: f32| bias.is_finite() && (-100.0..=100.0).contains(&bias);
-        if let Some((_, bias)) = self.logit_bias.iter().find(|(_, bias)| !within(*bias)) {
+        if let Some((_, bias)) = self.logit_bias.iter().find(|(_, bias)| !Self::BIASES.contains(bias)) {
             return bad("logit_bias", bias.to_string(), "-100 to 100");
         }
         if self.logprobs.is_some_and(|n| n > Self::MAX_LOGPROBS) {
@@ -125,7 +133,7 @@ impl SamplingParams {
             return bad("stop", format!("{} strings", self.stop.len()), "at most 16 strings");
         }
         if let Some(s) = self.stop.iter().find(|s| s.is_empty() || s.len() > Self::MAX_STOP_BYTES) {
-            return bad("stop", format!("a string of {} bytes", s.len()), "1 to 1024 bytes each");
+            return bad("stop", format!("a string of {} bytes", s.len()), "1 to 4096 bytes each");
         }
         Ok(())
     }
@@ -183,17 +191,20 @@ pub struct Request {
     /// This one waits until that one's prompt is computed (billed `order`) and starts from its blocks, whether the prefix
     /// cache is on or off. Where that one has a token already, or has ended before, this is a request like any other.
     pub fork_of: Option<RequestId>,
+    /// What its answer must not contain: it ends [`FinishReason::ContentFilter`] before that. Its prompt is the host's to
+    /// look at.
+    pub policy: Option<Arc<ContentPolicy>>,
     /// What the host stamped on the way here.
     pub stamps: HostStamps,
 }
 
 impl Request {
     /// The priorities that a request may have.
-    pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
+    pub const PRIORITIES: RangeInclusive<i32> = -100..=100;
 
     /// A request of the usual priority and without a deadline.
     pub fn new(id: RequestId, prompt: Vec<u32>, params: SamplingParams, stamps: HostStamps) -> Self {
-        Self { id, prompt, params, priority: 0, deadline: None, fork_of: None, stamps }
+        Self { id, prompt, params, priority: 0, deadline: None, fork_of: None, policy: None, stamps }
     }
 }
 
@@ -275,8 +286,9 @@ pub enum RejectReason {
         /// The model's vocabulary size.
         vocab_size: u32,
     },
+    // LangChain, litellm and others know the three refusals of a long prompt by the words "prompt is too long".
     /// The prompt leaves no room for an answer.
-    #[error("the prompt has {prompt_len} tokens and the context holds {max_model_len}; shorten it to at most {} tokens", max_model_len - 1)]
+    #[error("the prompt is too long: it has {prompt_len} tokens and the context holds {max_model_len}; shorten it to at most {} tokens", max_model_len - 1)]
     PromptTooLong {
         /// Tokens in the prompt.
         prompt_len: u32,
@@ -285,7 +297,7 @@ pub enum RejectReason {
     },
     /// The prompt's text has more bytes than any that fits; it was not tokenised.
     #[error(
-        "the prompt has {bytes} bytes and a context of {max_model_len} tokens holds at most {max_bytes}; shorten it"
+        "the prompt is too long: it has {bytes} bytes and a context of {max_model_len} tokens holds at most {max_bytes}; shorten it"
     )]
     PromptTooManyBytes {
         /// Bytes of the prompt's text.
@@ -297,7 +309,7 @@ pub enum RejectReason {
     },
     /// Not even alone would it fit.
     #[error(
-        "the prompt needs {needed_blocks} KV blocks and the pool has {total_blocks}; raise --kv-memory or shorten the prompt"
+        "the prompt is too long: it needs {needed_blocks} KV blocks and the pool has {total_blocks}; raise --kv-memory or shorten the prompt"
     )]
     NeverFits {
         /// Blocks for the prompt and one token.
@@ -310,6 +322,16 @@ pub enum RejectReason {
     Busy {
         /// Requests waiting.
         waiting: u32,
+    },
+    /// It may take more tokens than its caller may use in a minute at all.
+    #[error(
+        "prompt and answer may take {needed} tokens and the whole quota is {tokens_per_minute} tokens a minute; shorten the prompt or lower max_tokens"
+    )]
+    OverQuota {
+        /// Tokens of the prompt and the answers that were asked for.
+        needed: u64,
+        /// The quota.
+        tokens_per_minute: u32,
     },
     /// The host is stopping.
     #[error("the engine is shutting down; send the request elsewhere")]

@@ -16,6 +16,8 @@ pub struct Answer {
     pub text: String,
     /// All tokens so far, the end token included.
     pub tokens: Vec<SampledToken>,
+    /// Of the tokens, those from the first on that may be told; the text of the others is withheld, for now or for good.
+    pub settled: usize,
     /// How it ended.
     pub ended: Option<Ended>,
     first_text: Option<Nanos>,
@@ -37,11 +39,15 @@ impl Answer {
     /// Takes an event of this answer, which came at `now`, and returns the text that it adds.
     pub fn take(&mut self, event: RequestEvent, now: Nanos) -> String {
         let added = match event {
-            RequestEvent::Token { token, text, .. } => {
+            RequestEvent::Token { token, text, settled, .. } => {
                 self.tokens.push(token);
+                self.settled = self.tokens.len().min(settled as usize);
                 text
             }
             RequestEvent::Finished { reason, detail, text, timeline, .. } => {
+                if reason != FinishReason::ContentFilter {
+                    self.settled = self.tokens.len();
+                }
                 self.ended = Some(Ended { reason, detail, timeline });
                 text
             }

@@ -3,13 +3,18 @@
 //! Never waits for the engine. Invariant: whoever asks hears exactly one `Finished`, also where the prompt was refused on
 //! the way.
 
+use std::sync::Arc;
+
 use firstlight_engine::clock::{Clock, Nanos};
-use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
-use firstlight_engine::text::{PrepareOptions, PromptInput};
+use firstlight_engine::request::{
+    FinishReason, HostStamps, RejectReason, Request, RequestId, SamplingParams,
+};
+use firstlight_engine::text::{ContentPolicy, PrepareOptions, PromptInput, Tokenizer};
 use firstlight_engine::timeline::RequestLabels;
 
 use crate::clock::InstantClock;
 use crate::driver::{EngineHandle, EventSink, Submission};
+use crate::quota::Meter;
 use crate::refusal::Outside;
 
 /// One prompt and how to answer it.
@@ -35,6 +40,10 @@ pub struct Ask {
     pub priority: i32,
     /// When it ends wherever it is then.
     pub deadline: Option<Nanos>,
+    /// What neither it nor its answer may contain.
+    pub policy: Option<Arc<ContentPolicy>>,
+    /// Whose tokens it uses.
+    pub meter: Option<Meter>,
 }
 
 impl Ask {
@@ -52,6 +61,8 @@ impl Ask {
             routed: received,
             priority: 0,
             deadline: None,
+            policy: None,
+            meter: None,
         }
     }
 
@@ -82,10 +93,20 @@ impl Ask {
         self.send_choices(vec![Seat { id, labels, events }], engine, left);
     }
 
+    /// The prompt, paid for, where its caller's quota covers it together with the answers that were asked for.
+    fn affordable(&self, prompt: Vec<u32>, num_choices: usize) -> Result<Vec<u32>, RejectReason> {
+        if let Some(meter) = &self.meter {
+            meter.covers(answer_tokens(&self.params, num_choices).saturating_add(prompt.len() as u64))?;
+            // Once, however many answers it gets.
+            meter.take_tokens(prompt.len() as u64);
+        }
+        Ok(prompt)
+    }
+
     /// The same for several choices from one prompt, which is prepared once: each but the first waits for the first one's
     /// prompt, starts from it, and draws with a seed of its own.
     pub fn send_choices(
-        self,
+        mut self,
         seats: Vec<Seat>,
         engine: &EngineHandle,
         left: &dyn Fn() -> Option<(FinishReason, Nanos)>,
@@ -102,12 +123,29 @@ impl Ask {
             }
             return;
         }
+        if let Some(policy) = &self.policy {
+            // The worker has it: looking through a long prompt is part of its preparation.
+            stamps.preparing = clock.now();
+            if holds_blocked(policy, &self.input, engine.preparer().tokenizer()) {
+                for mut seat in seats {
+                    let end = outside(&seat, stamps).left(
+                        engine.labels(),
+                        FinishReason::ContentFilter,
+                        clock.now(),
+                    );
+                    (seat.events)(end);
+                }
+                return;
+            }
+        }
         let options = PrepareOptions {
             parse_special: self.parse_special,
             now_unix_seconds: (clock.origin_unix_ms() + received / 1_000_000) / 1000,
         };
-        match engine.preparer().prepare(self.input, &options, &clock, &mut stamps) {
-            Ok(prepared) => {
+        let input = std::mem::replace(&mut self.input, PromptInput::Ids(Vec::new()));
+        let prepared = engine.preparer().prepare(input, &options, &clock, &mut stamps);
+        match prepared.and_then(|prepared| self.affordable(prepared.prompt, seats.len())) {
+            Ok(prompt) => {
                 stamps.created = clock.now();
                 let first = seats.first().map(|seat| seat.id);
                 let ids: Vec<RequestId> = seats.iter().map(|seat| seat.id).collect();
@@ -118,11 +156,15 @@ impl Ask {
                         priority: self.priority,
                         deadline: self.deadline,
                         fork_of: first.filter(|_| idx > 0),
-                        ..Request::new(seat.id, prepared.prompt.clone(), params, stamps)
+                        policy: self.policy.clone(),
+                        ..Request::new(seat.id, prompt.clone(), params, stamps)
                     };
                     Submission { request, labels: seat.labels, events: seat.events }
                 };
                 let refused = engine.submit_together((0..).zip(seats).map(submission).collect());
+                if let Some(meter) = self.meter.as_ref().filter(|_| refused.len() == ids.len()) {
+                    meter.give_back_tokens(prompt.len() as u64);
+                }
                 refused.into_iter().for_each(|refused| refused.answer(engine));
                 // An abort that was told before the engine had the request said nothing to it. To one that was refused, it
                 // says nothing either.
@@ -140,6 +182,26 @@ impl Ask {
     }
 }
 
+/// The tokens that were asked for: none where no number was named, because what the context leaves is not asked for.
+pub fn answer_tokens(params: &SamplingParams, num_choices: usize) -> u64 {
+    match params.max_tokens {
+        u32::MAX => 0,
+        max_tokens => u64::from(max_tokens).saturating_mul(num_choices as u64),
+    }
+}
+
+/// Whether a prompt holds what is blocked: each message by itself, the template's own words left out.
+fn holds_blocked(policy: &ContentPolicy, input: &PromptInput, tokenizer: Option<&Arc<Tokenizer>>) -> bool {
+    match input {
+        PromptInput::Raw(text) => policy.blocks(text),
+        PromptInput::Chat(messages) => messages.iter().any(|message| policy.blocks(&message.content)),
+        PromptInput::Ids(ids) => tokenizer.is_some_and(|tokenizer| {
+            let bytes: Vec<u8> = ids.iter().flat_map(|id| tokenizer.bytes_of(*id)).collect();
+            policy.blocks(&String::from_utf8_lossy(&bytes))
+        }),
+    }
+}
+
 /// Where the events of one choice go, and what it is called.
 pub struct Seat {
     /// Its number.
@@ -152,5 +214,6 @@ pub struct Seat {
 
 fn labels(id: RequestId, route: &str, clock: InstantClock) -> RequestLabels {
     let request_id = format!("{route}-{:x}-{}", clock.origin_unix_ms(), id.0);
-    RequestLabels { id: format!("{request_id}#0"), request_id, trace_id: None, route: route.to_owned() }
+    let id = format!("{request_id}#0");
+    RequestLabels { id, request_id, route: route.to_owned(), ..RequestLabels::default() }
 }

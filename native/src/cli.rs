@@ -22,6 +22,7 @@ pub use bench::{BenchArgs, Scenario};
 pub use parse::{Parsed, parse};
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
+pub use values::name as parse_name;
 pub use values::{Activations, JsonTarget, Switch, TokenIds};
 
 /// How to begin, and what a script gets back.

@@ -183,6 +183,11 @@ impl EngineHandle {
     pub fn closed(&self) -> Option<RejectReason> {
         self.shared.inbox.closed()
     }
+
+    /// Waits, on a thread of the caller's, until no request is taken any more; says why, as [`Self::closed`] does.
+    pub fn wait_until_closed(&self) -> RejectReason {
+        self.shared.inbox.wait_until_closed()
+    }
 }
 
 /// The engine's thread, and the way to its end. Dropped, it shuts down without grace.

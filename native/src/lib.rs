@@ -23,6 +23,7 @@ pub mod load;
 pub mod model_text;
 pub mod models;
 pub mod progress;
+pub mod quota;
 pub mod refusal;
 pub mod run;
 pub mod serve;

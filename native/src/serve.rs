@@ -11,8 +11,11 @@ pub mod ledger;
 mod life;
 mod listen;
 pub mod metrics;
+mod openapi;
+mod policy;
 mod preparation;
 mod relay;
+mod rule_file;
 mod server;
 mod signals;
 mod socket;
@@ -32,7 +35,7 @@ use tokio::time::timeout;
 use self::server::Server;
 use self::signals::Signals;
 use crate::cli::ServeArgs;
-use crate::driver::EngineThread;
+use crate::driver::{EngineHandle, EngineThread};
 use crate::failure::Failure;
 use crate::load::{self, Needs};
 use crate::terminal::note;
@@ -88,22 +91,66 @@ async fn serve(
         })??,
         () = signals.end() => return Ok(()),
     };
+    if args.policy.is_some() && engine.handle().preparer().tokenizer().is_none() {
+        return Err(Failure::usage(
+            "--policy is about text and the model has no tokenizer; leave it out, or name another model",
+        ));
+    }
     server.ready(engine.handle());
     note(&format!("ready: {} on {}", server.model_name(), engine.handle().adapter()));
-    signals.end().await;
-    stop(args, &server, engine).await;
+    let outcome = end_of(&engine.handle(), signals.end()).await;
+    // Without an engine there is nothing to wait for but last words.
+    let grace = if outcome.is_ok() { args.grace } else { 0 };
+    stop(grace, &server, engine).await;
     close.send_replace(true);
     let _ = door.await;
-    Ok(())
+    outcome
+}
+
+/// Waits until the end is asked for.
+///
+/// # Errors
+/// The engine has stopped for good before that: whoever watches over this process is to start it again.
+async fn end_of(engine: &EngineHandle, asked: impl Future<Output = ()>) -> Result<(), Failure> {
+    let engine = engine.clone();
+    let closed = spawn_blocking(move || engine.wait_until_closed());
+    tokio::select! {
+        () = asked => Ok(()),
+        reason = closed => Err(Failure::failed(match reason {
+            Ok(reason) => reason.to_string(),
+            Err(error) => format!("the engine is watched no more: {error}; report this defect"),
+        })),
+    }
 }
 
 /// Takes no more requests, gives those under way their grace, cancels the rest and waits until they have been told.
-async fn stop(args: &ServeArgs, server: &Server, engine: EngineThread) {
+async fn stop(grace: u32, server: &Server, engine: EngineThread) {
     server.life().stop();
     let open = server.life().num_open();
-    note(&format!("stopping: {open} requests are under way and have {} s to end", args.grace));
-    let grace = Duration::from_secs(u64::from(args.grace));
+    note(&format!("stopping: {open} requests are under way and have {grace} s to end"));
+    let grace = Duration::from_secs(u64::from(grace));
     let _ = timeout(grace, server.life().idle()).await;
     let _ = spawn_blocking(move || engine.shut_down(Duration::ZERO)).await;
     let _ = timeout(LAST_WORDS, server.life().idle()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::tests::{Order, Rebuild, Rig};
+    use crate::failure::Exit;
+
+    #[test]
+    fn an_engine_that_has_stopped_for_good_ends_the_server_with_its_reason() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let rig = Rig { rebuild: Rebuild::Fails, ..Rig::default() }.start();
+        assert_eq!(runtime.block_on(end_of(&rig.handle, async {})), Ok(()), "it was asked to end");
+        rig.give(Order::Fail);
+        let prompt = firstlight_engine::text::PromptInput::Ids(vec![1, 2, 3]);
+        let ask = crate::ask::Ask::new(prompt, rig.params.clone(), "test", 0);
+        ask.send(&rig.handle, Box::new(|_| true));
+        let failure = runtime.block_on(end_of(&rig.handle, std::future::pending())).unwrap_err();
+        assert_eq!(failure.exit, Exit::Failed);
+        assert!(failure.sentence.contains("could not be opened again"), "{failure}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Files that tests read: the default model and the golden references.
+//! Files that tests read: the default model, the golden references, other people's clients.
 
 use std::path::{Path, PathBuf};
 
@@ -17,4 +17,31 @@ pub fn default_model_path() -> PathBuf {
 /// A file under `tests/golden`.
 pub fn golden_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
+}
+
+/// The Python that has the API clients of `tests/python/clients.txt`: `FIRSTLIGHT_TEST_PYTHON`, else where `cargo xtask
+/// setup` makes it. Panics where there is none: a test of a client never passes without it.
+pub fn clients_python() -> PathBuf {
+    python("FIRSTLIGHT_TEST_PYTHON", "clients", "cargo xtask test")
+}
+
+/// The same for the load generator of `tests/python/load.txt`.
+pub fn load_python() -> PathBuf {
+    python("FIRSTLIGHT_TEST_LOAD_PYTHON", "load", "cargo xtask test --full")
+}
+
+fn python(variable: &str, environment: &str, command: &str) -> PathBuf {
+    let named = std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let test = std::env::current_exe().expect("a running test has a path");
+    let inside = if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" };
+    // A test lies in <target>/<profile>/deps.
+    let target = test.ancestors().nth(3).expect("a test lies in the target folder");
+    let path = named.unwrap_or_else(|| target.join("python").join(environment).join(inside));
+    assert!(path.is_file(), "{} is missing: run `{command}`, which makes it", path.display());
+    path
+}
+
+/// A script under `tests/python`.
+pub fn script_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name)
 }

@@ -286,8 +286,8 @@ fn the_json_of_a_timeline_sums_up_for_whoever_reads_it() {
     let labels = RequestLabels {
         id: "cmpl-1#0".into(),
         request_id: "abc".into(),
-        trace_id: None,
         route: "/v1/completions".into(),
+        ..RequestLabels::default()
     };
     let params = SamplingParams { max_tokens: 3, ..SamplingParams::default() };
     bench.engine.submit_labelled(request(1, &prompt(100, 9), params, clock.now()), labels);

@@ -4,8 +4,12 @@
 //! again until it is there, or until it is clear that it never comes.
 
 mod answers;
+mod clients;
+mod curl;
+mod gateway;
 mod hostile;
 mod life;
 mod load;
+mod openapi;
 mod server;
 mod vanishing;

@@ -358,7 +358,7 @@ impl<'c> Simulation<'c> {
         let done_at = output.step.as_ref().map(|step| step.done_at);
         for event in output.events {
             match event {
-                RequestEvent::Token { id, token, text } => {
+                RequestEvent::Token { id, token, text, .. } => {
                     let request = &mut self.requests[id.0 as usize];
                     assert!(request.finished.is_none() && text.is_empty());
                     request.tokens.push(token.token);

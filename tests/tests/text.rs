@@ -8,4 +8,5 @@ mod chat;
 mod detokenizer;
 mod fixtures;
 mod preparer;
+mod screen;
 mod tokenizer;

@@ -9,6 +9,7 @@ mod command;
 mod demo;
 mod model;
 mod packages;
+mod python;
 mod suite;
 mod vulkan;
 mod wasm;
@@ -22,7 +23,7 @@ const USAGE: &str = "\
 cargo xtask demo [--once]   sets up, builds, asks a first question and goes on into a chat; --once ends after the answer
 cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests; --full adds the long ones
 cargo xtask ci              what CI runs: the same as `test`
-cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, default model";
+cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, default model, Python clients";
 
 /// What was asked for on the command line.
 #[derive(Debug, PartialEq)]
@@ -83,6 +84,8 @@ fn setup() -> Result<(), String> {
     workspace.fetch_crates()?;
     workspace.build_binary()?;
     let model = model::ensure(&workspace)?;
+    python::ensure_curl()?;
+    python::ensure(&workspace, python::Environment::Clients)?;
     say(&format!("set up; the default model is {}", model.display()));
     Ok(())
 }

@@ -13,6 +13,8 @@ pub enum Thing {
     Lavapipe,
     /// Python with pip.
     Pip,
+    /// What the tests of the server's clients need: Python that can make environments of its own, and curl.
+    Clients,
 }
 
 impl Thing {
@@ -20,6 +22,7 @@ impl Thing {
         match self {
             Self::Lavapipe => "Mesa's lavapipe (a Vulkan driver that runs on the CPU) and the Vulkan loader",
             Self::Pip => "Python's pip",
+            Self::Clients => "Python's venv and curl",
         }
     }
 }
@@ -64,6 +67,9 @@ impl Manager {
             (Self::Pacman, Thing::Pip) => "python-pip",
             (Self::Apk, Thing::Pip) => "py3-pip",
             (Self::Apt | Self::Dnf | Self::Zypper, Thing::Pip) => "python3-pip",
+            (Self::Apt, Thing::Clients) => "python3-venv curl",
+            (Self::Pacman, Thing::Clients) => "python curl",
+            (Self::Dnf | Self::Zypper | Self::Apk, Thing::Clients) => "python3 curl",
         };
         match self {
             Self::Apt => {

@@ -76,6 +76,11 @@ impl Detokenizer {
         std::mem::take(&mut self.held)
     }
 
+    /// Bytes of text that have come and are not out.
+    pub fn num_held_bytes(&self) -> usize {
+        self.held.len() + self.partial.len()
+    }
+
     /// The characters that are complete with `bytes`; bytes that can never become one are U+FFFD each run.
     fn complete_characters(&mut self, bytes: &[u8]) -> String {
         self.partial.extend_from_slice(bytes);

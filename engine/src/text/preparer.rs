@@ -88,7 +88,7 @@ impl Preparer {
         self.text.as_ref().map(|text| &text.tokenizer)
     }
 
-    /// Prepares one prompt and writes `preparing`, `templated` and `tokenised` into `stamps`; where there is no
+    /// Prepares one prompt and writes `preparing` (unless the host has, because it began before), `templated` and `tokenised` into `stamps`; where there is no
     /// template (or no text), a stamp equals the one before it. On a refusal the stamps not reached stay as they were.
     pub fn prepare(
         &self,
@@ -97,7 +97,9 @@ impl Preparer {
         clock: &dyn Clock,
         stamps: &mut HostStamps,
     ) -> Result<Prepared, RejectReason> {
-        stamps.preparing = clock.now();
+        if stamps.preparing == 0 {
+            stamps.preparing = clock.now();
+        }
         let prepared = match input {
             PromptInput::Ids(prompt) => {
                 stamps.templated = stamps.preparing;

@@ -20,6 +20,9 @@ struct TimelineJson<'a> {
     /// The number that steps call the request by.
     engine_id: u64,
     route: &'a str,
+    /// Two clocks made it: beside the parts, never among them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream_estimate_ns: Option<i64>,
     model: &'a ModelLabel,
     engine_config: &'a str,
     clock: ClockLabel,
@@ -116,6 +119,7 @@ impl Serialize for RequestTimeline {
             trace_id: self.labels.trace_id.as_deref(),
             engine_id: self.id.0,
             route: &self.labels.route,
+            upstream_estimate_ns: self.labels.upstream_estimate_ns,
             model: &self.engine.model,
             engine_config: &self.engine.engine_config,
             clock: self.engine.clock,

@@ -55,6 +55,9 @@ pub struct RequestLabels {
     pub request_id: String,
     /// W3C trace id.
     pub trace_id: Option<String>,
-    /// The path or command it came by.
+    /// The path or command it came by; where the host has a name among others, that name stands before the path.
     pub route: String,
+    /// How long a proxy had the request before `received`, in ns: the proxy's clock against this machine's. The two
+    /// differ, so it is an estimate, may be negative, and is part of no sum.
+    pub upstream_estimate_ns: Option<i64>,
 }

@@ -269,8 +269,8 @@ impl<'p, 'e> Play<'p, 'e> {
         let labels = RequestLabels {
             id: format!("{request_id}#0"),
             request_id,
-            trace_id: None,
             route: "bench".into(),
+            ..RequestLabels::default()
         };
         let speak = self.speak.clone();
         Submission {

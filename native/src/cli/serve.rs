@@ -22,9 +22,18 @@ pub struct ServeArgs {
     /// Let everybody who reaches the address ask, without a key
     #[arg(long, env = "FIRSTLIGHT_INSECURE", value_parser = FalseyValueParser::new())]
     pub insecure: bool,
-    /// A file with one API key a line; lines that begin with # are comments. SIGHUP reads it again
+    /// A file with one API key a line, and after it requests=N, tokens=N (a minute) and name=WORD where wanted. SIGHUP reads it again
     #[arg(long, env = "FIRSTLIGHT_API_KEYS", value_name = "FILE")]
     pub api_keys: Option<PathBuf>,
+    /// Requests that each key may send a minute, or everybody together where there are no keys
+    #[arg(long, env = "FIRSTLIGHT_REQUESTS_PER_MINUTE", value_name = "N", value_parser = values::whole(1, u32::MAX))]
+    pub requests_per_minute: Option<u32>,
+    /// Tokens of prompts and answers that each key may use a minute, or everybody together where there are no keys
+    #[arg(long, env = "FIRSTLIGHT_TOKENS_PER_MINUTE", value_name = "N", value_parser = values::whole(1, u32::MAX))]
+    pub tokens_per_minute: Option<u32>,
+    /// A file of phrases and /patterns/, one a line, that neither prompts nor answers may contain. SIGHUP reads it again
+    #[arg(long, env = "FIRSTLIGHT_POLICY", value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     /// An origin whose pages may ask, such as https://example.org, or *; may be given several times
     #[arg(long, env = "FIRSTLIGHT_CORS", value_name = "ORIGIN")]
     pub cors: Vec<String>,
@@ -43,6 +52,9 @@ pub struct ServeArgs {
     /// What /v1/models calls the model; by default what --model calls it
     #[arg(long, env = "FIRSTLIGHT_SERVED_MODEL_NAME", value_name = "NAME")]
     pub served_model_name: Option<String>,
+    /// What this server is called among others behind one proxy: told on every timeline and in every answer's head
+    #[arg(long, env = "FIRSTLIGHT_REPLICA", value_name = "NAME", value_parser = values::name)]
+    pub replica: Option<String>,
     /// Model and room.
     #[command(flatten)]
     pub engine: EngineArgs,

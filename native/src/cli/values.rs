@@ -79,6 +79,18 @@ pub(super) fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, Strin
     }
 }
 
+/// A name that stands in logs, headers and before paths.
+///
+/// # Errors
+/// It is none, in words.
+pub fn name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_name = (1..=64).contains(&text.len()) && text.chars().all(fits);
+    is_name
+        .then(|| text.to_owned())
+        .ok_or_else(|| "it must be 1 to 64 letters, digits, '-', '_' or '.'".into())
+}
+
 /// A number whose range the engine knows.
 pub(super) fn number(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| "it must be a number, such as 0.7".into())

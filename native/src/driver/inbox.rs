@@ -26,6 +26,8 @@ pub(super) enum Command {
 pub(super) struct Inbox {
     state: Mutex<State>,
     arrived: Condvar,
+    /// It was closed.
+    ended: Condvar,
     capacity: usize,
 }
 
@@ -43,7 +45,7 @@ impl Inbox {
     /// Room for `capacity` submissions. Aborts are not counted: one must get through when the inbox is full, and a host
     /// sends at most a few for each request that it has open.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { state: Mutex::default(), arrived: Condvar::new(), capacity }
+        Self { state: Mutex::default(), arrived: Condvar::new(), ended: Condvar::new(), capacity }
     }
 
     pub(super) fn submit(&self, submission: Submission) -> Result<(), Refused> {
@@ -87,6 +89,7 @@ impl Inbox {
             state.commands.extend(last);
         }
         self.arrived.notify_one();
+        self.ended.notify_all();
     }
 
     /// All that is here now.
@@ -116,6 +119,17 @@ impl Inbox {
     /// Why no submission is taken any more.
     pub(super) fn closed(&self) -> Option<RejectReason> {
         self.lock().closed.clone()
+    }
+
+    /// Waits until no submission is taken any more, and says why.
+    pub(super) fn wait_until_closed(&self) -> RejectReason {
+        let mut state = self.lock();
+        loop {
+            match &state.closed {
+                Some(reason) => return reason.clone(),
+                None => state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

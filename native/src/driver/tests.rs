@@ -132,7 +132,7 @@ pub(crate) struct Running {
     // Goes before the thread, so that a test that fails does not wait for a step that waits for an order.
     orders: Cell<Option<Sender<Order>>>,
     pub(crate) thread: EngineThread,
-    handle: EngineHandle,
+    pub(crate) handle: EngineHandle,
     /// Three tokens.
     pub(crate) params: SamplingParams,
     began: Receiver<Began>,
@@ -209,16 +209,6 @@ impl Client {
     fn ends(self, reason: FinishReason, tokens: &[u32]) {
         let ended = self.end();
         assert_eq!((ended.reason, ended.tokens.as_slice()), (reason, tokens));
-    }
-}
-
-/// Waits until nobody can submit any more.
-fn wait_closed(handle: &EngineHandle) -> RejectReason {
-    loop {
-        match handle.closed() {
-            Some(reason) => return reason,
-            None => std::thread::yield_now(),
-        }
     }
 }
 
@@ -381,7 +371,7 @@ fn a_device_that_only_fails_is_given_up_and_everybody_ends() {
     let runners: Vec<_> = rig.began.iter().map(|began| began.runner).collect();
     assert_eq!(runners, [1, 2, 3], "and no fifth attempt");
     check_refused(&rig.handle, "opened 3 times in a row");
-    assert!(matches!(wait_closed(&rig.handle), RejectReason::Stopped(_)));
+    assert!(matches!(rig.handle.wait_until_closed(), RejectReason::Stopped(_)));
     rig.thread.shut_down(Duration::MAX);
 }
 
@@ -398,7 +388,7 @@ fn a_device_that_cannot_be_opened_again_ends_everybody() {
     rig.give(Order::Fail);
     running.ends(FinishReason::Failed, &[1]);
     on_the_inbox.ends(FinishReason::Failed, &[]);
-    assert!(matches!(wait_closed(&rig.handle), RejectReason::Stopped(_)));
+    assert!(matches!(rig.handle.wait_until_closed(), RejectReason::Stopped(_)));
     check_refused(&rig.handle, "could not be opened again (no GPU adapter answered)");
     assert_eq!(rig.handle.counters().waiting, 0);
 }
@@ -437,7 +427,7 @@ fn check_shut_down(grace: Duration, reason: FinishReason, running: &[u32], waiti
     rig.begins();
     let (handle, thread) = (rig.handle.clone(), rig.thread);
     let ending = std::thread::spawn(move || thread.shut_down(grace));
-    assert_eq!(wait_closed(&handle), RejectReason::ShuttingDown);
+    assert_eq!(handle.wait_until_closed(), RejectReason::ShuttingDown);
     check_refused(&handle, "shutting down");
     drop(rig.orders);
     first.ends(reason, running);

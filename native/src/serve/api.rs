@@ -23,9 +23,11 @@ use firstlight_engine::clock::Clock;
 
 use super::errors::ApiError;
 use super::gateway::{self, Caller};
+use super::openapi::{self, Facts};
 use super::relay::{self, Admitted, Edge, json_response};
 use super::server::Server;
 use super::wire::call::{Call, Form};
+use crate::ask::answer_tokens;
 use crate::failure::Failure;
 use crate::run::draw_seed;
 
@@ -39,9 +41,10 @@ pub fn router(server: Arc<Server>, cors: &[String]) -> Result<Router, Failure> {
         .route("/v1/completions", post(complete))
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(model))
+        .route("/openapi.json", get(description))
         .merge(text::routes())
         .merge(observe::routes())
-        .fallback(async || ApiError::not_found("there is no such path; the README lists them"))
+        .fallback(async || ApiError::not_found("there is no such path; /openapi.json lists them"))
         .method_not_allowed_fallback(async || ApiError::method())
         .layer(from_fn_with_state(Arc::clone(&server), gateway::authorise));
     // A page asks whether it may before it sends its key: CORS lies outside of the keys.
@@ -70,7 +73,7 @@ fn cors_layer(origins: &[String]) -> Result<Option<CorsLayer>, Failure> {
         true => AllowOrigin::any(),
         false => AllowOrigin::list(origins.iter().map(origin).collect::<Result<Vec<_>, _>>()?),
     };
-    let names = ["traceparent", "x-request-id"].map(HeaderName::from_static);
+    let names = ["traceparent", "x-request-id", "x-firstlight-replica"].map(HeaderName::from_static);
     Ok(Some(
         CorsLayer::new()
             .allow_origin(allowed)
@@ -113,19 +116,27 @@ async fn complete(
 async fn call(
     form: Form,
     State(server): State<Arc<Server>>,
-    Extension(caller): Extension<Caller>,
+    Extension(mut caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
+    let quota = server.gateway().admit(&caller, true);
+    // A client in the middle of its body hears nothing, and may take a closed connection for a broken one.
     let body = server.bodies().read(&headers, body).await?;
+    quota?;
     let received = engine.clock().now();
+    caller.is_received();
     let (call, room) =
         server.bodies().understand(body, move |bytes| Call::read(form, bytes, draw_seed())).await?;
     let checked = engine.clock().now();
     if let Some(asked) = call.model.as_deref().filter(|name| !server.serves(name)) {
         return Err(ApiError::unknown_model(asked, server.model_name()));
+    }
+    if let Some(meter) = caller.meter() {
+        let num_choices = call.num_choices.saturating_mul(call.prompts.len());
+        meter.covers(answer_tokens(&call.params, num_choices)).map_err(|reason| ApiError::from(&reason))?;
     }
     let edge = Edge { received, checked, routed: engine.clock().now() };
     relay::answer(Admitted { server, engine, open, room }, caller, call, edge).await
@@ -157,6 +168,25 @@ async fn model(
         return Err(ApiError::unknown_model(&name, server.model_name()));
     }
     Ok(json_response(&model))
+}
+
+/// For everybody, and before the model is there: it says nothing about requests.
+async fn description(State(server): State<Arc<Server>>) -> Response {
+    json_response(&openapi::document(&facts(&server)))
+}
+
+fn facts(server: &Server) -> Facts {
+    let needs_key = server.gateway().needs_key();
+    let Ok(engine) = server.engine() else {
+        return Facts { models: Vec::new(), largest_token: u32::MAX, max_model_len: None, needs_key };
+    };
+    let (limits, file) = (engine.limits(), &engine.labels().model.name);
+    let mut models = vec![server.model_name().to_owned()];
+    if !models.contains(file) {
+        models.push(file.clone());
+    }
+    let largest_token = limits.vocab_size.saturating_sub(1);
+    Facts { models, largest_token, max_model_len: Some(limits.max_model_len), needs_key }
 }
 
 /// A name in a path that is no text.

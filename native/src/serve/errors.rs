@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use firstlight_engine::request::{FinishReason, RejectReason};
 
+use crate::quota::OverQuota;
+
 /// Seconds after which a request that was turned away for lack of room, or while the model loads, may come again.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
@@ -90,7 +92,7 @@ impl ApiError {
 
     /// 405.
     pub fn method() -> Self {
-        let message = "the path is right and the method is not; look it up in the README";
+        let message = "the path is right and the method is not; /openapi.json has both";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 
@@ -116,6 +118,26 @@ impl ApiError {
     pub fn busy(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
         Self { code: Some("server_busy"), retry_after: Some(RETRY_AFTER_SECONDS), ..error }
+    }
+
+    /// 429: the caller's quota is used up, with the seconds until it is admitted again.
+    pub fn over_quota(over: &OverQuota, key_name: Option<&str>) -> Self {
+        let OverQuota { quota, per_minute, wait } = over;
+        let seconds = u32::try_from(wait.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
+        let message = format!(
+            "the quota of {per_minute} {} a minute{} is used up; ask again in {seconds} s",
+            quota.name(),
+            key_name.map(|name| format!(" of the key {name}")).unwrap_or_default()
+        );
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        Self { code: Some("rate_limit_exceeded"), retry_after: Some(seconds), ..error }
+    }
+
+    /// 400: the prompt holds what this server's policy blocks. Which rule it was is not said.
+    pub fn filtered() -> Self {
+        let message =
+            "the prompt holds what this server's content policy does not allow; change it and ask again";
+        Self { code: Some("content_filter"), ..Self::invalid(message) }
     }
 
     /// 500: our bug, or the device's.
@@ -173,6 +195,9 @@ impl From<&RejectReason> for ApiError {
             }
             RejectReason::EmptyPrompt | RejectReason::UnknownToken { .. } | RejectReason::Preparation(_) => {
                 Self::invalid(message)
+            }
+            RejectReason::OverQuota { .. } => {
+                Self { code: Some("request_too_large"), ..Self::invalid(message) }
             }
             RejectReason::Busy { .. } => Self::busy(message),
             RejectReason::ShuttingDown => Self::unavailable("shutting_down", message),

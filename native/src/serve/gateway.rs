@@ -3,23 +3,31 @@
 //! Invariant: every response carries the request's id and is counted by its status, whoever made it.
 
 mod keys;
+mod upstream;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::extract::{Extension, MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use firstlight_engine::clock::Clock;
+use firstlight_engine::timeline::RequestLabels;
+
 use self::keys::ApiKeys;
+use self::upstream::RequestStart;
 use super::errors::ApiError;
 use super::server::Server;
 use crate::cli::ServeArgs;
+use crate::clock::InstantClock;
 use crate::failure::Failure;
+use crate::quota::{Account, Limits, Meter, Quota};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REPLICA: HeaderName = HeaderName::from_static("x-firstlight-replica");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Longer request ids are replaced: they stand on every timeline.
 const MAX_REQUEST_ID: usize = 128;
@@ -37,11 +45,39 @@ pub struct Caller {
     trace_flags: String,
     /// The path's pattern.
     pub route: String,
+    /// What the file of keys calls whoever's key it is.
+    pub key_name: Option<String>,
+    /// May ask: has a key, or needs none.
+    admitted: bool,
+    /// Where what it uses is counted.
+    meter: Option<Meter>,
+    /// When a proxy had the request, by its own clock.
+    request_start: Option<RequestStart>,
+    /// How long a proxy had it before it was whole here, in ns; see [`Self::is_received`].
+    upstream_estimate_ns: Option<i64>,
+}
+
+impl Caller {
+    /// Where what it uses is counted; `None` where nothing is limited.
+    pub fn meter(&self) -> Option<&Meter> {
+        self.meter.as_ref()
+    }
+
+    /// The request is whole: what a proxy said about its beginning is held against this machine's clock.
+    pub fn is_received(&mut self) {
+        self.upstream_estimate_ns = self.request_start.and_then(RequestStart::until_now);
+    }
 }
 
 /// Keys and numbers.
 pub struct Gateway {
     keys: ApiKeys,
+    /// What everybody together may use where nobody needs a key.
+    everybody: Option<Arc<Account>>,
+    /// For quotas: they count before the engine is there.
+    clock: InstantClock,
+    /// This server's name among others, where it has one.
+    replica: Option<HeaderValue>,
     /// Whose pages may ask where nobody needs a key; `None` lets all.
     origins: Option<Vec<String>>,
     /// Of this process, so that ids differ between two starts.
@@ -55,12 +91,17 @@ impl Gateway {
     /// # Errors
     /// The file of keys cannot be read or holds none.
     pub fn new(args: &ServeArgs) -> Result<Self, Failure> {
-        let everybody =
+        let any_origin =
             args.insecure || args.api_keys.is_some() || args.cors.iter().any(|origin| origin == "*");
         let origin = |origin: &String| origin.trim_end_matches('/').to_ascii_lowercase();
+        let usual = Limits { requests: args.requests_per_minute, tokens: args.tokens_per_minute };
+        let is_limited = args.api_keys.is_none() && usual != Limits::default();
         Ok(Self {
-            keys: ApiKeys::open(args.api_keys.clone())?,
-            origins: (!everybody).then(|| args.cors.iter().map(origin).collect()),
+            keys: ApiKeys::open(args.api_keys.clone(), usual)?,
+            everybody: is_limited.then(|| Arc::new(Account::new(usual))),
+            clock: InstantClock::start(),
+            replica: args.replica.as_deref().and_then(|name| HeaderValue::from_str(name).ok()),
+            origins: (!any_origin).then(|| args.cors.iter().map(origin).collect()),
             process: RandomState::new().hash_one(std::process::id()),
             count: AtomicU64::new(0),
         })
@@ -77,12 +118,26 @@ impl Gateway {
         ["localhost", "127.0.0.1", "[::1]"].contains(&name) || allowed.contains(&origin)
     }
 
-    /// Reads the keys again; where that fails, those from before stay.
+    /// Whether requests need a key.
+    pub fn needs_key(&self) -> bool {
+        self.keys.are_needed()
+    }
+
+    /// Reads the keys again, and says whether there is a file of them; where that fails, those from before stay.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn reload(&self) -> Result<(), Failure> {
-        self.keys.reload()
+    pub fn reload(&self) -> Result<bool, Failure> {
+        self.keys.reload(self.clock.now()).map(|()| self.keys.are_needed())
+    }
+
+    /// Counts a request against its caller's quota.
+    ///
+    /// # Errors
+    /// 429 where nothing is left of it; then nothing is counted.
+    pub fn admit(&self, caller: &Caller, uses_tokens: bool) -> Result<(), ApiError> {
+        let Some(meter) = &caller.meter else { return Ok(()) };
+        meter.admit(uses_tokens).map_err(|over| ApiError::over_quota(&over, caller.key_name.as_deref()))
     }
 
     fn caller(&self, request: &Request) -> Caller {
@@ -91,12 +146,57 @@ impl Gateway {
         let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str);
         let trace = headers.get(TRACEPARENT).and_then(|h| h.to_str().ok()).and_then(trace_context);
         let (trace_id, flags) = trace.unzip();
+        let key = self.keys.find(bearer(headers));
+        let admitted = key.is_some() || !self.keys.are_needed();
+        let (key_name, account) = key.map(|key| (key.name, key.account)).unzip();
         Caller {
             request_id: request_id(headers).unwrap_or_else(|| format!("req-{serial}")),
             trace_id,
             trace_flags: flags.unwrap_or_default(),
             route: route.to_owned(),
+            key_name: key_name.flatten(),
+            admitted,
+            meter: account.or_else(|| self.everybody.clone()).map(|account| Meter::new(account, self.clock)),
+            request_start: upstream::request_start(headers),
+            upstream_estimate_ns: None,
             serial,
+        }
+    }
+
+    /// The names that one choice of the caller's answer has on its timeline. Behind a proxy the route says which replica
+    /// took it: `east-1/v1/completions`.
+    pub fn labels(&self, caller: &Caller, id: String) -> RequestLabels {
+        let replica = self.replica.as_ref().and_then(|name| name.to_str().ok()).unwrap_or_default();
+        RequestLabels {
+            id,
+            request_id: caller.request_id.clone(),
+            trace_id: caller.trace_id.clone(),
+            route: format!("{replica}{}", caller.route),
+            upstream_estimate_ns: caller.upstream_estimate_ns,
+        }
+    }
+}
+
+/// The key of `Authorization: Bearer KEY`.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, key) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
+/// What OpenAI's answers say about quotas, in its spelling.
+fn tell_quotas(headers: &mut HeaderMap, meter: &Meter) {
+    for standing in meter.standings() {
+        let names = match standing.quota {
+            Quota::Requests => ["limit-requests", "remaining-requests", "reset-requests"],
+            Quota::Tokens => ["limit-tokens", "remaining-tokens", "reset-tokens"],
+        };
+        let seconds = standing.full_in as f64 / 1e9;
+        let values = [standing.per_minute.to_string(), standing.left.to_string(), format!("{seconds:.3}s")];
+        for (name, value) in names.into_iter().zip(values) {
+            let name = HeaderName::try_from(format!("x-ratelimit-{name}"));
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+                headers.insert(name, value);
+            }
         }
     }
 }
@@ -124,12 +224,19 @@ fn trace_context(header: &str) -> Option<(String, String)> {
 /// Names the request, and the response after it. The outermost layer: what is refused below is named and counted too.
 pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
     let caller = server.gateway().caller(&request);
+    let uses_quota = request.method() == Method::POST;
     request.extensions_mut().insert(caller.clone());
     let mut response = next.run(request).await;
     server.ledger().count_status(&caller.route, response.status().as_u16());
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&caller.request_id) {
         headers.insert(REQUEST_ID, id);
+    }
+    if let Some(meter) = caller.meter.as_ref().filter(|_| uses_quota && caller.admitted) {
+        tell_quotas(headers, meter);
+    }
+    if let Some(name) = &server.gateway().replica {
+        headers.insert(REPLICA, name.clone());
     }
     if let Some(trace) = &caller.trace_id {
         // This server's own span; whether it is recorded is for whoever began the trace to say.
@@ -143,18 +250,20 @@ pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next:
     response
 }
 
-/// Lets nobody past without a key, where there are keys. Health is for everybody: it says nothing about requests.
-pub async fn authorise(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let key = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let key = key
-        .and_then(|value| value.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+/// Lets nobody past without a key, where there are keys. Health and the API's description are for everybody: they say
+/// nothing about requests.
+pub async fn authorise(
+    State(server): State<Arc<Server>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+    next: Next,
+) -> Response {
     let origin = request.headers().get(header::ORIGIN).map(|value| value.to_str().unwrap_or("?"));
     if !server.gateway().admits_origin(origin) {
         return ApiError::origin(origin.unwrap_or_default()).into_response();
     }
-    let open = request.uri().path() == "/health";
-    match open || server.gateway().keys.admits(key.map(|(_, key)| key.trim())) {
+    let open = ["/health", "/openapi.json"].contains(&request.uri().path());
+    match open || caller.admitted {
         true => next.run(request).await,
         false => ApiError::unauthorised().into_response(),
     }

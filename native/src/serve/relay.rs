@@ -30,6 +30,7 @@ use super::wire::answers::Head;
 use super::wire::call::{Call, Form};
 use crate::ask::{Ask, Seat};
 use crate::driver::EngineHandle;
+use crate::quota::Meter;
 use crate::refusal::Outside;
 
 /// The stamps that a call has when it is handed over.
@@ -65,6 +66,8 @@ struct Relay {
     heard: mpsc::UnboundedReceiver<Heard>,
     waiting: Arc<AtomicUsize>,
     left: Arc<Left>,
+    /// Whose tokens it uses.
+    meter: Option<Meter>,
     /// Why there is no answer: of the first choice that ended in none.
     error: Option<ApiError>,
     /// Held until the timelines are in the book.
@@ -115,6 +118,7 @@ impl Relay {
             heard,
             waiting: Arc::default(),
             left: Arc::default(),
+            meter: caller.meter().cloned(),
             error: None,
             server,
             engine,
@@ -128,6 +132,8 @@ impl Relay {
                 checked,
                 routed,
                 priority: call.extension.priority,
+                policy: relay.server.policy().current(),
+                meter: relay.meter.clone(),
                 deadline: deadline_ns.map(|ns| received.saturating_add(ns)),
                 ..Ask::new(input, call.params.clone(), "serve", received)
             };
@@ -148,12 +154,7 @@ impl Relay {
     ) -> (Sink, RequestLabels) {
         let choice = self.choices.len();
         self.choices.push(Choice::new(id));
-        let labels = RequestLabels {
-            id: format!("{}#{choice}", self.head.id),
-            request_id: caller.request_id.clone(),
-            trace_id: caller.trace_id.clone(),
-            route: caller.route.clone(),
-        };
+        let labels = self.server.gateway().labels(caller, format!("{}#{choice}", self.head.id));
         let sink = Sink {
             choice,
             heard: heard.clone(),

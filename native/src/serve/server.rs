@@ -10,6 +10,7 @@ use super::errors::ApiError;
 use super::gateway::Gateway;
 use super::ledger::Ledger;
 use super::life::Life;
+use super::policy::PolicyFile;
 use super::preparation::PreparationPool;
 use crate::cli::ServeArgs;
 use crate::driver::EngineHandle;
@@ -25,6 +26,7 @@ pub struct Server {
     ledger: Arc<Ledger>,
     preparation: PreparationPool,
     gateway: Gateway,
+    policy: PolicyFile,
     bodies: Bodies,
     engine: OnceLock<EngineHandle>,
     /// As it was asked to call the model, or as the command line does.
@@ -38,7 +40,7 @@ impl Server {
     /// A server whose model is not there yet.
     ///
     /// # Errors
-    /// The keys cannot be read, or the system gives no thread.
+    /// The keys or the policy cannot be read, or the system gives no thread.
     pub fn new(args: &ServeArgs) -> Result<Arc<Self>, Failure> {
         let is_name = !matches!(models::parse_name(&args.engine.model), Ok(ModelName::Local(_)) | Err(_));
         let name = is_name.then(|| args.engine.model.clone());
@@ -48,6 +50,7 @@ impl Server {
             ledger: Arc::default(),
             preparation: PreparationPool::start(PREPARATION_WORKERS)?,
             gateway: Gateway::new(args)?,
+            policy: PolicyFile::open(args.policy.clone())?,
             bodies: Bodies::new(args.max_body, Duration::from_secs(u64::from(args.stall_limit))),
             engine: OnceLock::new(),
             named: args.served_model_name.clone().or(name),
@@ -109,6 +112,11 @@ impl Server {
     /// Who may ask.
     pub fn gateway(&self) -> &Gateway {
         &self.gateway
+    }
+
+    /// What neither prompts nor answers may contain.
+    pub(super) fn policy(&self) -> &PolicyFile {
+        &self.policy
     }
 
     /// How bodies are read.

@@ -30,7 +30,7 @@ impl Signals {
             note("ended by a second signal");
             std::process::exit(Exit::Interrupted as i32);
         });
-        reload_keys(server)?;
+        reload_files(server)?;
         Ok(Self { heard })
     }
 
@@ -68,14 +68,20 @@ impl EndSignals {
 }
 
 #[cfg(unix)]
-fn reload_keys(server: Arc<Server>) -> Result<(), Failure> {
+fn reload_files(server: Arc<Server>) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup()).map_err(refused)?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             match server.gateway().reload() {
-                Ok(()) => note("the API keys were read again"),
+                Ok(true) => note("the API keys were read again"),
+                Ok(false) => {}
                 Err(failure) => note(&format!("the API keys stay as they were: {failure}")),
+            }
+            match server.policy().reload() {
+                Ok(true) => note("the policy was read again"),
+                Ok(false) => {}
+                Err(failure) => note(&format!("the policy stays as it was: {failure}")),
             }
         }
     });
@@ -99,6 +105,6 @@ impl EndSignals {
 }
 
 #[cfg(windows)]
-fn reload_keys(_: Arc<Server>) -> Result<(), Failure> {
+fn reload_files(_: Arc<Server>) -> Result<(), Failure> {
     Ok(())
 }

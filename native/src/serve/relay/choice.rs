@@ -17,6 +17,8 @@ use crate::serve::wire::logprobs;
 pub(super) struct Choice {
     pub(super) id: RequestId,
     pub(super) answer: Answer,
+    /// Tokens that its caller's quota was charged with.
+    charged: u32,
     /// Its opening chunk is out.
     pub(super) opened: bool,
     /// Characters whose tokens' log-probabilities are out.
@@ -25,18 +27,30 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn new(id: RequestId) -> Self {
-        Self { id, answer: Answer::default(), opened: false, offset: 0 }
+        Self { id, answer: Answer::default(), charged: 0, opened: false, offset: 0 }
     }
 
     pub(super) fn has_ended(&self) -> bool {
         self.answer.ended.is_some()
     }
 
-    /// Takes an event that came at `at`; returns the text that it adds and the tokens whose log-probabilities it brings.
+    /// Tokens that an event brings and that nobody was charged with yet: its own, or at the end those that nobody saw.
+    pub(super) fn to_charge(&mut self, event: &RequestEvent) -> u32 {
+        let more = match event {
+            RequestEvent::Token { .. } => 1,
+            RequestEvent::Finished { timeline, .. } => {
+                timeline.tokens().generated.saturating_sub(self.charged)
+            }
+        };
+        self.charged += more;
+        more
+    }
+
+    /// Takes an event that came at `at`; returns the text that it adds and the tokens that may be told with it.
     pub(super) fn take(&mut self, event: RequestEvent, at: Nanos) -> (String, Vec<SampledToken>) {
-        let before = self.answer.tokens.len();
+        let before = self.answer.settled;
         let text = self.answer.take(event, at);
-        (text, self.answer.tokens[before..].to_vec())
+        (text, self.answer.tokens[before..self.answer.settled].to_vec())
     }
 
     /// The tokens' log-probabilities in the form's way; null where none were asked for. End tokens are no part of the

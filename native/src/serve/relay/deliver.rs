@@ -18,6 +18,7 @@ use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::request::FinishReason;
 
 use super::{Heard, Relay};
+use crate::answer::Ended;
 use crate::serve::errors::ApiError;
 use crate::serve::stream::{Piece, StreamEnd, stream};
 use crate::serve::wire::answers::{Usage, WholeChoice};
@@ -179,9 +180,12 @@ impl Relay {
     fn take(&mut self, heard: Heard) -> Vec<Piece> {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let Heard { choice: idx, at, event: what } = heard;
+        if let Some(meter) = &self.meter {
+            meter.take_tokens(u64::from(self.choices[idx].to_charge(&what)));
+        }
         let (text, tokens) = self.choices[idx].take(what, at);
         let ended = self.choices[idx].answer.ended.as_ref();
-        if let Some(error) = ended.and_then(|ended| ApiError::of_end(ended.reason, ended.detail.as_ref()))
+        if let Some(error) = ended.and_then(error_of)
             && self.error.is_none()
         {
             self.error = Some(error);
@@ -226,10 +230,9 @@ impl Relay {
     fn whole(&mut self) -> Value {
         let mut choices = Vec::new();
         for idx in 0..self.choices.len() {
-            let tokens = std::mem::take(&mut self.choices[idx].answer.tokens);
+            let tokens = self.choices[idx].answer.tokens[..self.choices[idx].answer.settled].to_vec();
             let logprobs = self.logprobs(idx, &tokens);
-            let answer = &mut self.choices[idx].answer;
-            answer.tokens = tokens;
+            let answer = &self.choices[idx].answer;
             let reason = answer.ended.as_ref().map_or(FinishReason::Stop, |ended| ended.reason);
             choices.push(WholeChoice { text: answer.text.clone(), logprobs, reason });
         }
@@ -249,7 +252,8 @@ impl Relay {
         let timelines: Vec<Value> =
             self.choices.iter().enumerate().filter_map(known).map(|timeline| json!(timeline)).collect();
         let ids = |choice: &super::Choice| -> Vec<u32> {
-            choice.answer.tokens.iter().map(|sampled| sampled.token).collect()
+            let told = &choice.answer.tokens[..choice.answer.settled];
+            told.iter().map(|sampled| sampled.token).collect()
         };
         let token_ids: Vec<Vec<u32>> = self.choices.iter().map(ids).collect();
         match (timelines.first(), token_ids.first()) {
@@ -275,6 +279,16 @@ impl Relay {
                 self.server.ledger().enter(ended.timeline);
             }
         }
+    }
+}
+
+/// What the client is told where there is no answer. A prompt that holds what is blocked gets none, and no token.
+fn error_of(ended: &Ended) -> Option<ApiError> {
+    match ended.reason {
+        FinishReason::ContentFilter if ended.timeline.stamps().first_token.is_none() => {
+            Some(ApiError::filtered())
+        }
+        reason => ApiError::of_end(reason, ended.detail.as_ref()),
     }
 }
 
