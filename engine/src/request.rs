@@ -1,5 +1,6 @@
 //! What was asked, and how it can end. Immutable once made; the scheduler's own mutable state is `sched::Sequence`.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -75,8 +76,16 @@ impl SamplingParams {
     pub const MAX_LOGPROBS: u32 = 20;
     /// The most stop strings, and the most bytes in one.
     pub const MAX_STOP_STRINGS: usize = 16;
-    /// The most bytes in one stop string.
-    pub const MAX_STOP_BYTES: usize = 1024;
+    /// The most bytes in one stop string: 1,024 characters of any kind.
+    pub const MAX_STOP_BYTES: usize = 4096;
+    /// The temperatures that a request may have.
+    pub const TEMPERATURES: RangeInclusive<f32> = 0.0..=100.0;
+    /// The presence and frequency penalties that a request may have.
+    pub const PENALTIES: RangeInclusive<f32> = -100.0..=100.0;
+    /// The largest repetition penalty; the smallest is above 0.
+    pub const MAX_REPETITION_PENALTY: f32 = 100.0;
+    /// What a request may add to a logit.
+    pub const BIASES: RangeInclusive<f32> = -100.0..=100.0;
 
     /// Whether choosing a token needs the tokens before it.
     pub fn needs_history(&self) -> bool {
@@ -92,7 +101,7 @@ impl SamplingParams {
         if self.max_tokens == 0 {
             return bad("max_tokens", "0".into(), "at least 1");
         }
-        if !(self.temperature.is_finite() && (0.0..=100.0).contains(&self.temperature)) {
+        if !Self::TEMPERATURES.contains(&self.temperature) {
             return bad("temperature", self.temperature.to_string(), "0 to 100");
         }
         if !(unit(self.top_p) && self.top_p > 0.0) {
@@ -101,24 +110,20 @@ impl SamplingParams {
         if !unit(self.min_p) {
             return bad("min_p", self.min_p.to_string(), "0 to 1");
         }
-        if !(self.repetition_penalty.is_finite()
-            && self.repetition_penalty > 0.0
-            && self.repetition_penalty <= 100.0)
-        {
+        if !(self.repetition_penalty > 0.0 && self.repetition_penalty <= Self::MAX_REPETITION_PENALTY) {
             return bad("repetition_penalty", self.repetition_penalty.to_string(), "above 0, at most 100");
         }
         for (name, v) in
             [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)]
         {
-            if !(v.is_finite() && (-100.0..=100.0).contains(&v)) {
+            if !Self::PENALTIES.contains(&v) {
                 return bad(name, v.to_string(), "-100 to 100");
             }
         }
         if self.logit_bias.len() > Self::MAX_LOGIT_BIAS {
             return bad("logit_bias", format!("{} tokens", self.logit_bias.len()), "at most 1024 tokens");
         }
-        let within = |bias: f32| bias.is_finite() && (-100.0..=100.0).contains(&bias);
-        if let Some((_, bias)) = self.logit_bias.iter().find(|(_, bias)| !within(*bias)) {
+        if let Some((_, bias)) = self.logit_bias.iter().find(|(_, bias)| !Self::BIASES.contains(bias)) {
             return bad("logit_bias", bias.to_string(), "-100 to 100");
         }
         if self.logprobs.is_some_and(|n| n > Self::MAX_LOGPROBS) {
@@ -128,7 +133,7 @@ impl SamplingParams {
             return bad("stop", format!("{} strings", self.stop.len()), "at most 16 strings");
         }
         if let Some(s) = self.stop.iter().find(|s| s.is_empty() || s.len() > Self::MAX_STOP_BYTES) {
-            return bad("stop", format!("a string of {} bytes", s.len()), "1 to 1024 bytes each");
+            return bad("stop", format!("a string of {} bytes", s.len()), "1 to 4096 bytes each");
         }
         Ok(())
     }
@@ -195,7 +200,7 @@ pub struct Request {
 
 impl Request {
     /// The priorities that a request may have.
-    pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
+    pub const PRIORITIES: RangeInclusive<i32> = -100..=100;
 
     /// A request of the usual priority and without a deadline.
     pub fn new(id: RequestId, prompt: Vec<u32>, params: SamplingParams, stamps: HostStamps) -> Self {

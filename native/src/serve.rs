@@ -11,6 +11,7 @@ pub mod ledger;
 mod life;
 mod listen;
 pub mod metrics;
+mod openapi;
 mod policy;
 mod preparation;
 mod relay;

@@ -15,6 +15,7 @@ mod metrics_page;
 // The proxy that is set up comes with a Linux distribution.
 #[cfg(target_os = "linux")]
 mod nginx;
+mod openapi;
 #[cfg(target_os = "linux")]
 mod replicas;
 mod restart;

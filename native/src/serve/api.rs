@@ -23,6 +23,7 @@ use firstlight_engine::clock::Clock;
 
 use super::errors::ApiError;
 use super::gateway::{self, Caller};
+use super::openapi::{self, Facts};
 use super::relay::{self, Admitted, Edge, json_response};
 use super::server::Server;
 use super::wire::call::{Call, Form};
@@ -40,9 +41,10 @@ pub fn router(server: Arc<Server>, cors: &[String]) -> Result<Router, Failure> {
         .route("/v1/completions", post(complete))
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(model))
+        .route("/openapi.json", get(description))
         .merge(text::routes())
         .merge(observe::routes())
-        .fallback(async || ApiError::not_found("there is no such path; the README lists them"))
+        .fallback(async || ApiError::not_found("there is no such path; /openapi.json lists them"))
         .method_not_allowed_fallback(async || ApiError::method())
         .layer(from_fn_with_state(Arc::clone(&server), gateway::authorise));
     // A page asks whether it may before it sends its key: CORS lies outside of the keys.
@@ -166,6 +168,25 @@ async fn model(
         return Err(ApiError::unknown_model(&name, server.model_name()));
     }
     Ok(json_response(&model))
+}
+
+/// For everybody, and before the model is there: it says nothing about requests.
+async fn description(State(server): State<Arc<Server>>) -> Response {
+    json_response(&openapi::document(&facts(&server)))
+}
+
+fn facts(server: &Server) -> Facts {
+    let needs_key = server.gateway().needs_key();
+    let Ok(engine) = server.engine() else {
+        return Facts { models: Vec::new(), largest_token: u32::MAX, max_model_len: None, needs_key };
+    };
+    let (limits, file) = (engine.limits(), &engine.labels().model.name);
+    let mut models = vec![server.model_name().to_owned()];
+    if !models.contains(file) {
+        models.push(file.clone());
+    }
+    let largest_token = limits.vocab_size.saturating_sub(1);
+    Facts { models, largest_token, max_model_len: Some(limits.max_model_len), needs_key }
 }
 
 /// A name in a path that is no text.

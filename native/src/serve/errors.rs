@@ -93,7 +93,7 @@ impl ApiError {
 
     /// 405.
     pub fn method() -> Self {
-        let message = "the path is right and the method is not; look it up in the README";
+        let message = "the path is right and the method is not; /openapi.json has both";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
 

@@ -116,6 +116,11 @@ impl Gateway {
         ["localhost", "127.0.0.1", "[::1]"].contains(&name) || allowed.contains(&origin)
     }
 
+    /// Whether requests need a key.
+    pub fn needs_key(&self) -> bool {
+        self.keys.are_needed()
+    }
+
     /// Reads the keys again, and says whether there is a file of them; where that fails, those from before stay.
     ///
     /// # Errors
@@ -222,7 +227,8 @@ pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next:
     response
 }
 
-/// Lets nobody past without a key, where there are keys. Health is for everybody: it says nothing about requests.
+/// Lets nobody past without a key, where there are keys. Health and the API's description are for everybody: they say
+/// nothing about requests.
 pub async fn authorise(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
@@ -233,7 +239,7 @@ pub async fn authorise(
     if !server.gateway().admits_origin(origin) {
         return ApiError::origin(origin.unwrap_or_default()).into_response();
     }
-    let open = request.uri().path() == "/health";
+    let open = ["/health", "/openapi.json"].contains(&request.uri().path());
     match open || caller.admitted {
         true => next.run(request).await,
         false => ApiError::unauthorised().into_response(),

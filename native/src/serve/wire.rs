@@ -8,3 +8,5 @@ pub mod call;
 pub mod fields;
 pub mod logprobs;
 pub mod messages;
+pub mod ranges;
+pub mod unbuilt;

@@ -21,7 +21,7 @@ use super::super::errors::ApiError;
 use super::super::gateway::Caller;
 use super::super::relay::json_response;
 use super::super::server::Server;
-use super::super::wire::fields::Fields;
+use super::super::wire::fields::{Fields, whole};
 use super::super::wire::messages;
 use crate::driver::EngineHandle;
 
@@ -52,7 +52,7 @@ async fn on_a_worker(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
-    work: fn(&EngineHandle, &[u8]) -> Result<Value, ApiError>,
+    work: fn(&EngineHandle, Fields) -> Result<Value, ApiError>,
 ) -> Result<Response, ApiError> {
     let open = server.life().admit()?;
     let engine = server.engine()?.clone();
@@ -61,22 +61,32 @@ async fn on_a_worker(
     quota?;
     let (reply, replied) = oneshot::channel();
     let full = || ApiError::busy("too many texts wait to be tokenised; try again later");
+    let host = Arc::clone(&server);
     let job = move || {
         let _open = open;
+        let outcome = read(&host, &body.bytes).and_then(|fields| work(&engine, fields));
         // Whoever asked may have gone.
-        let _ = reply.send(work(&engine, &body.bytes));
+        let _ = reply.send(outcome);
     };
     server.preparation().reserve().ok_or_else(full)?.run(job);
     let lost = |_| ApiError::failed("the request was lost to a defect of firstlight; report it");
     Ok(json_response(&replied.await.map_err(lost)??))
 }
 
+/// The fields of a body, which may name the model.
+fn read(server: &Server, body: &[u8]) -> Result<Fields, ApiError> {
+    let mut fields = Fields::read(body)?;
+    match fields.text("model")?.filter(|name| !server.serves(name)) {
+        Some(asked) => Err(ApiError::unknown_model(&asked, server.model_name())),
+        None => Ok(fields),
+    }
+}
+
 fn no_tokenizer() -> ApiError {
     ApiError::invalid("the model has no tokenizer; send token ids to /v1/completions")
 }
 
-fn tokens(engine: &EngineHandle, body: &[u8]) -> Result<Value, ApiError> {
-    let mut fields = Fields::read(body)?;
+fn tokens(engine: &EngineHandle, mut fields: Fields) -> Result<Value, ApiError> {
     let tokenizer = engine.preparer().tokenizer().ok_or_else(no_tokenizer)?;
     let mut ids = match fields.text("prompt")? {
         Some(text) if text.len() > firstlight_engine::text::Preparer::MAX_TEXT_BYTES => {
@@ -116,8 +126,7 @@ fn tokens(engine: &EngineHandle, body: &[u8]) -> Result<Value, ApiError> {
     Ok(answer)
 }
 
-fn prompt(engine: &EngineHandle, body: &[u8]) -> Result<Value, ApiError> {
-    let mut fields = Fields::read(body)?;
+fn prompt(engine: &EngineHandle, mut fields: Fields) -> Result<Value, ApiError> {
     let tokenizer = engine.preparer().tokenizer().ok_or_else(no_tokenizer)?;
     let vocab_size = tokenizer.vocab_size();
     let list = match fields.take("tokens") {
@@ -130,7 +139,7 @@ fn prompt(engine: &EngineHandle, body: &[u8]) -> Result<Value, ApiError> {
         if !value.is_number() {
             return Err(ApiError::mistyped("tokens", "a list of token ids"));
         }
-        let id = value.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|id| *id < vocab_size);
+        let id = whole(&value).and_then(|id| u32::try_from(id).ok()).filter(|id| *id < vocab_size);
         let id = id.ok_or_else(|| {
             ApiError::parameter(
                 "tokens",

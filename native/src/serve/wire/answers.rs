@@ -50,6 +50,7 @@ impl Usage {
             "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
             "prompt_tokens_details": { "cached_tokens": self.cached },
+            "completion_tokens_details": { "reasoning_tokens": 0 },
         })
     }
 }
@@ -76,14 +77,19 @@ fn word(reason: FinishReason) -> &'static str {
 
 impl Head {
     fn object(&self, kind: &str, choices: Value) -> Value {
-        json!({
+        let mut object = json!({
             "id": self.id,
             "object": kind,
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.fingerprint,
             "choices": choices,
-        })
+        });
+        if self.form == Form::Chat {
+            // There is one tier here, whichever was asked for.
+            object["service_tier"] = "default".into();
+        }
+        object
     }
 
     fn chunk(&self, choice: Value) -> Value {
@@ -150,7 +156,7 @@ impl Head {
             match self.form {
                 Form::Chat => json!({
                     "index": index,
-                    "message": { "role": "assistant", "content": text, "refusal": null },
+                    "message": { "role": "assistant", "content": text, "refusal": null, "annotations": [] },
                     "logprobs": logprobs,
                     "finish_reason": reason,
                 }),

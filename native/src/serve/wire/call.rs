@@ -4,11 +4,12 @@
 
 use serde_json::Value;
 
-use firstlight_engine::request::{Request, SamplingParams};
+use firstlight_engine::request::SamplingParams;
 use firstlight_engine::text::PromptInput;
 
-use super::fields::Fields;
-use super::messages;
+use super::fields::{Fields, number, whole};
+use super::unbuilt::Unbuilt;
+use super::{messages, ranges};
 use crate::serve::errors::ApiError;
 
 /// Which of OpenAI's two forms.
@@ -52,22 +53,6 @@ pub struct Call {
     pub extension: Extension,
 }
 
-/// The most prompts in one call.
-pub const MAX_PROMPTS: usize = 64;
-/// The most choices of one prompt: OpenAI's own limit.
-const MAX_CHOICES: i64 = 128;
-/// What OpenAI's completions get where they do not say.
-const COMPLETION_MAX_TOKENS: u32 = 16;
-/// vLLM's fields that bind an answer to a form.
-const STRUCTURED: [&str; 5] =
-    ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"];
-/// vLLM's fields that allow and forbid tokens.
-const TOKEN_RULES: [&str; 6] =
-    ["min_tokens", "stop_token_ids", "bad_words", "allowed_token_ids", "use_beam_search", "prompt_logprobs"];
-/// A day.
-const MAX_DEADLINE_MS: i64 = 86_400_000;
-const MANY: i64 = u32::MAX as i64;
-
 impl Call {
     /// Reads the body of a call; `drawn_seed` counts where it has none.
     ///
@@ -75,12 +60,12 @@ impl Call {
     /// 400 or 422 with the field that is to blame.
     pub fn read(form: Form, body: &[u8], drawn_seed: u64) -> Result<Self, ApiError> {
         let mut fields = Fields::read(body)?;
-        refuse_unbuilt(form, &mut fields)?;
+        Unbuilt::of(form).try_for_each(|field| field.refuse(&mut fields))?;
         let prompts = match form {
             Form::Chat => vec![PromptInput::Chat(messages::read(&mut fields)?)],
             Form::Completion => prompts(&mut fields)?,
         };
-        let num_choices = fields.whole("n", 1, MAX_CHOICES)?.map_or(1, |n| usize::try_from(n).unwrap_or(1));
+        let num_choices = fields.whole("n", ranges::CHOICES)?.map_or(1, |n| usize::try_from(n).unwrap_or(1));
         let params = params(form, &mut fields, drawn_seed)?;
         let stream = fields.flag("stream")?.unwrap_or(false);
         let mut options = fields.object("stream_options")?;
@@ -104,47 +89,12 @@ impl Call {
 
 fn extension(fields: &mut Fields) -> Result<Extension, ApiError> {
     let Some(mut own) = fields.object("firstlight")? else { return Ok(Extension::default()) };
-    let priorities = Request::PRIORITIES;
-    let (least, most) = (i64::from(*priorities.start()), i64::from(*priorities.end()));
-    let priority = own.whole("priority", least, most)?.unwrap_or(0);
+    let priority = own.whole("priority", ranges::PRIORITIES)?.unwrap_or(0);
     Ok(Extension {
-        deadline_ms: own.whole("deadline_ms", 1, MAX_DEADLINE_MS)?.map(i64::unsigned_abs),
+        deadline_ms: own.whole("deadline_ms", ranges::DEADLINES_MS)?.map(i64::unsigned_abs),
         trace: own.flag("trace")?.unwrap_or(false),
         priority: i32::try_from(priority).unwrap_or(0),
     })
-}
-
-/// Known and not built: a client that relies on one must not get an answer that silently lacks it.
-fn refuse_unbuilt(form: Form, fields: &mut Fields) -> Result<(), ApiError> {
-    let empty = |value: &Value| {
-        value.as_array().is_some_and(Vec::is_empty)
-            || value.as_object().is_some_and(serde_json::Map::is_empty)
-    };
-    let one = |value: &Value| value == 1;
-    fields.refuse("best_of", "leave it out", one)?;
-    for name in STRUCTURED {
-        fields.refuse(name, "leave it out", |_| false)?;
-    }
-    for name in TOKEN_RULES {
-        fields.refuse(name, "leave it out", |value| empty(value) || value == 0 || value == false)?;
-    }
-    match form {
-        Form::Chat => {
-            let text = |value: &Value| value.get("type").is_some_and(|kind| kind == "text");
-            fields.refuse("tools", "leave them out", empty)?;
-            fields.refuse("functions", "leave them out", empty)?;
-            fields.refuse("tool_choice", "leave it out", |v| v == "none" || v == "auto")?;
-            fields.refuse("function_call", "leave it out", |v| v == "none" || v == "auto")?;
-            fields.refuse("response_format", "only {\"type\": \"text\"} is", text)?;
-            fields.refuse("modalities", "only [\"text\"] is", |v| *v == serde_json::json!(["text"]))?;
-            fields.refuse("audio", "leave it out", |_| false)?;
-            fields.refuse("web_search_options", "leave it out", |_| false)
-        }
-        Form::Completion => {
-            fields.refuse("suffix", "leave it out", |v| v == "")?;
-            fields.refuse("echo", "put the prompt before the answer yourself", |v| v == false)
-        }
-    }
 }
 
 fn prompts(fields: &mut Fields) -> Result<Vec<PromptInput>, ApiError> {
@@ -166,9 +116,11 @@ fn prompts(fields: &mut Fields) -> Result<Vec<PromptInput>, ApiError> {
     };
     match prompts.len() {
         0 => Err(ApiError::parameter("prompt", "prompt is an empty list; send a text or token ids")),
-        n if n > MAX_PROMPTS => {
-            let sentence =
-                format!("prompt has {n} prompts and at most {MAX_PROMPTS} are taken; send several calls");
+        n if n > ranges::MAX_PROMPTS => {
+            let sentence = format!(
+                "prompt has {n} prompts and at most {} are taken; send several calls",
+                ranges::MAX_PROMPTS
+            );
             Err(ApiError::parameter("prompt", sentence))
         }
         _ => Ok(prompts),
@@ -177,34 +129,33 @@ fn prompts(fields: &mut Fields) -> Result<Vec<PromptInput>, ApiError> {
 
 fn ids(list: Vec<Value>) -> Result<PromptInput, ApiError> {
     let id = |value: &Value| {
-        let Some(number) = value.as_f64() else {
+        if !value.is_number() {
             return Err(ApiError::mistyped("prompt", "token ids where it is a list of numbers"));
-        };
-        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        }
+        let id = whole(value).and_then(|id| u32::try_from(id).ok());
         id.ok_or_else(|| {
-            ApiError::parameter("prompt", format!("{number} is no token id; ids are whole and from 0 on"))
+            ApiError::parameter("prompt", format!("{value} is no token id; ids are whole and from 0 on"))
         })
     };
     list.iter().map(id).collect::<Result<_, _>>().map(PromptInput::Ids)
 }
 
 fn params(form: Form, fields: &mut Fields, drawn_seed: u64) -> Result<SamplingParams, ApiError> {
-    let limit = fields.whole("max_tokens", 0, i64::MAX)?;
-    let limit = fields.whole("max_completion_tokens", 0, i64::MAX)?.or(limit);
+    let limit = fields.whole("max_tokens", ranges::TOKENS)?;
+    let limit = fields.whole("max_completion_tokens", ranges::TOKENS)?.or(limit);
     // Without a limit a chat runs to the end of the context, which the engine knows.
-    let unlimited = if form == Form::Chat { u32::MAX } else { COMPLETION_MAX_TOKENS };
-    let seed = fields.whole("seed", i64::MIN, i64::MAX)?;
-    let number = |value: Result<Option<f32>, ApiError>, usual: f32| value.map(|v| v.unwrap_or(usual));
+    let unlimited = if form == Form::Chat { u32::MAX } else { ranges::COMPLETION_MAX_TOKENS };
+    let seed = fields.whole("seed", ranges::SEEDS)?;
+    let mut number_or = |name, range, usual: f32| fields.number(name, range).map(|v| v.unwrap_or(usual));
     let params = SamplingParams {
         max_tokens: limit.map_or(unlimited, |n| u32::try_from(n).unwrap_or(u32::MAX)),
-        temperature: number(fields.number("temperature"), 1.0)?,
-        // -1 is vLLM's word for all.
-        top_k: fields.whole("top_k", -1, MANY)?.map_or(0, |k| u32::try_from(k).unwrap_or(0)),
-        top_p: number(fields.number("top_p"), 1.0)?,
-        min_p: number(fields.number("min_p"), 0.0)?,
-        repetition_penalty: number(fields.number("repetition_penalty"), 1.0)?,
-        presence_penalty: number(fields.number("presence_penalty"), 0.0)?,
-        frequency_penalty: number(fields.number("frequency_penalty"), 0.0)?,
+        temperature: number_or("temperature", ranges::TEMPERATURES, 1.0)?,
+        top_p: number_or("top_p", ranges::TOP_P, 1.0)?,
+        min_p: number_or("min_p", ranges::MIN_P, 0.0)?,
+        repetition_penalty: number_or("repetition_penalty", ranges::REPETITION_PENALTIES, 1.0)?,
+        presence_penalty: number_or("presence_penalty", ranges::PENALTIES, 0.0)?,
+        frequency_penalty: number_or("frequency_penalty", ranges::PENALTIES, 0.0)?,
+        top_k: fields.whole("top_k", ranges::TOP_K)?.map_or(0, |k| u32::try_from(k).unwrap_or(0)),
         logit_bias: logit_bias(fields)?,
         seed: seed.map_or(drawn_seed, i64::cast_unsigned),
         stop: stop(fields)?,
@@ -222,40 +173,42 @@ fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
         return Err(ApiError::mistyped("logit_bias", "an object of numbers by token id"));
     };
     let one = |(id, bias): (String, Value)| {
-        let token = id.trim().parse().map_err(|_| {
+        // As it is written: " 7" and "07" would be the token 7 a second and a third time.
+        let token = id.parse().ok().filter(|token: &u32| token.to_string() == id).ok_or_else(|| {
             let shown: String = id.chars().take(40).collect();
             ApiError::parameter("logit_bias", format!("logit_bias has {shown:?}, which is no token id"))
         })?;
-        let bias = bias.as_f64().ok_or_else(|| ApiError::mistyped("logit_bias", "an object of numbers"))?;
-        Ok((token, bias as f32))
+        Ok((token, number("logit_bias", &bias, ranges::BIASES)?))
     };
     map.into_iter().map(one).collect()
 }
 
 fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
-    let wrong = || ApiError::mistyped("stop", "a string or a list of strings");
+    let one = |value| match value {
+        Value::String(text) => {
+            let (chars, most) = (text.chars().count(), *ranges::STOP_CHARS.end());
+            if chars > most {
+                let sentence = format!("stop has a string of {chars} characters; at most {most} are taken");
+                return Err(ApiError::parameter("stop", sentence));
+            }
+            Ok(text)
+        }
+        _ => Err(ApiError::mistyped("stop", "a string or a list of strings")),
+    };
     match fields.take("stop") {
         None => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(vec![text]),
-        Some(Value::Array(list)) => {
-            let text = |value| match value {
-                Value::String(text) => Ok(text),
-                _ => Err(wrong()),
-            };
-            list.into_iter().map(text).collect()
-        }
-        Some(_) => Err(wrong()),
+        Some(Value::Array(list)) => list.into_iter().map(one).collect(),
+        Some(value) => Ok(vec![one(value)?]),
     }
 }
 
 /// Chats ask with a switch and a number, completions with a number alone.
 fn logprobs(form: Form, fields: &mut Fields) -> Result<Option<u32>, ApiError> {
-    let most = i64::from(SamplingParams::MAX_LOGPROBS);
     let count = |n: i64| u32::try_from(n).unwrap_or(0);
     match form {
-        Form::Completion => Ok(fields.whole("logprobs", 0, most)?.map(count)),
+        Form::Completion => Ok(fields.whole("logprobs", ranges::LOGPROBS)?.map(count)),
         Form::Chat => {
-            let top = fields.whole("top_logprobs", 0, most)?;
+            let top = fields.whole("top_logprobs", ranges::LOGPROBS)?;
             match (fields.flag("logprobs")?.unwrap_or(false), top) {
                 (false, Some(1..)) => {
                     let sentence = "top_logprobs says nothing without \"logprobs\": true; add it";
@@ -335,6 +288,30 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_outside_is_named() {
+        let check = |fields: &str, param: &str, part: &str| {
+            let error = read(Form::Chat, fields).expect_err(fields);
+            assert_eq!((error.status.as_u16(), error.param), (400, Some(param)), "{fields}");
+            assert!(error.message.contains(part), "{fields}: {}", error.message);
+        };
+        check(r#""logit_bias": {" 7": 1}"#, "logit_bias", "no token id");
+        check(r#""logit_bias": {"07": 1}"#, "logit_bias", "no token id");
+        check(r#""logit_bias": {"7": 100.0000001}"#, "logit_bias", "-100 to 100");
+        check(&format!("\"stop\": \"{}\"", "é".repeat(1025)), "stop", "1025 characters");
+        check(r#""stop": [""]"#, "stop", "0 bytes");
+        check(r#""n": 129"#, "n", "from 1 to 128");
+        check(r#""temperature": 100.0000001"#, "temperature", "0 to 100");
+        check(r#""top_p": 0"#, "top_p", "above 0, at most 1");
+        check(r#""stream_options": {}"#, "stream_options", "\"stream\": true");
+        check(r#""verbosity": "low""#, "verbosity", "not supported");
+        let longest = "é".repeat(1024);
+        assert_eq!(
+            read(Form::Chat, &format!("\"stop\": \"{longest}\"")).map(|c| c.params.stop),
+            Ok(vec![longest])
+        );
+    }
+
+    #[test]
     fn prompts_come_in_four_shapes() {
         let check = |prompt: &str, expected: &[PromptInput]| {
             let body = format!("{{\"prompt\": {prompt}}}");
@@ -347,18 +324,5 @@ mod tests {
         check(r#"["a", "b"]"#, &[raw("a"), raw("b")]);
         check("[1, 2]", &[ids(&[1, 2])]);
         check("[[1, 2], [], [3]]", &[ids(&[1, 2]), ids(&[]), ids(&[3])]);
-    }
-
-    #[test]
-    fn what_is_known_and_not_built_is_refused_by_name() {
-        let both = ["best_of", "guided_json", "min_tokens", "stop_token_ids"];
-        let chat = ["tools", "functions", "response_format", "audio", "modalities", "web_search_options"];
-        let check = |form: Form, name: &str| {
-            let value = r#"["x"]"#;
-            let error = read(form, &format!("\"{name}\": {value}")).expect_err(name);
-            assert_eq!((error.param, error.code), (Some(name), Some("unsupported_parameter")), "{name}");
-        };
-        both.iter().chain(&chat).for_each(|name| check(Form::Chat, name));
-        both.iter().chain(&["suffix", "echo"]).for_each(|name| check(Form::Completion, name));
     }
 }

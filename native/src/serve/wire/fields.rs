@@ -2,8 +2,11 @@
 //!
 //! `null` counts as absent; of a key that stands twice the last counts. Invariant: no number is rounded or cut silently.
 
+use std::ops::RangeInclusive;
+
 use serde_json::{Map, Value};
 
+use super::ranges::NumberRange;
 use crate::serve::errors::ApiError;
 
 /// The fields of one object.
@@ -42,33 +45,33 @@ impl Fields {
         self.map.remove(name).filter(|value| !value.is_null())
     }
 
-    /// A number as a 32-bit float; one that is none comes out infinite, for the range check to name.
+    /// A number within `range`, as a 32-bit float.
     ///
     /// # Errors
-    /// 422 where it is no number.
-    pub fn number(&mut self, name: &'static str) -> Result<Option<f32>, ApiError> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        match value.as_f64() {
-            Some(number) => Ok(Some(number as f32)),
-            None => Err(ApiError::mistyped(name, "a number")),
-        }
+    /// 422 where it is no number, 400 where it is outside.
+    pub fn number(&mut self, name: &'static str, range: NumberRange) -> Result<Option<f32>, ApiError> {
+        self.take(name).map(|value| number(name, &value, range)).transpose()
     }
 
-    /// A whole number from `least` to `most`.
+    /// A whole number within `range`.
     ///
     /// # Errors
     /// 422 where it is no number, 400 where it is not whole or outside.
-    pub fn whole(&mut self, name: &'static str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
+    pub fn whole(&mut self, name: &'static str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         if !value.is_number() {
             return Err(ApiError::mistyped(name, "a whole number"));
         }
-        match value.as_i64().filter(|number| (least..=most).contains(number)) {
+        match whole(&value).filter(|number| range.contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => Err(ApiError::parameter(
-                name,
-                format!("{name} is {value}; it must be a whole number from {least} to {most}"),
-            )),
+            None => {
+                let (least, most) = (range.start(), range.end());
+                let range = match *most {
+                    i64::MAX => format!("a whole number, at least {least}"),
+                    _ => format!("a whole number from {least} to {most}"),
+                };
+                Err(ApiError::parameter(name, format!("{name} is {value}; it must be {range}")))
+            }
         }
     }
 
@@ -92,26 +95,32 @@ impl Fields {
             Some(_) => Err(ApiError::mistyped(name, "a string")),
         }
     }
+}
 
-    /// Refuses a field that is known and not built, unless it says what `harmless` takes for saying nothing.
-    ///
-    /// # Errors
-    /// 400 with the field's name and `advice`.
-    pub fn refuse(
-        &mut self,
-        name: &'static str,
-        advice: &str,
-        harmless: impl Fn(&Value) -> bool,
-    ) -> Result<(), ApiError> {
-        match self.take(name) {
-            Some(value) if !harmless(&value) => Err(ApiError::unsupported(name, advice)),
-            _ => Ok(()),
-        }
+/// A number within `range` as a 32-bit float; one that is too small for it comes out as the smallest there is, not as 0.
+///
+/// # Errors
+/// 422 where it is no number, 400 where it is outside.
+pub fn number(name: &'static str, value: &Value, range: NumberRange) -> Result<f32, ApiError> {
+    let Some(number) = value.as_f64() else { return Err(ApiError::mistyped(name, "a number")) };
+    if !range.contains(number) {
+        return Err(ApiError::parameter(name, format!("{name} is {value}; it must be {range}")));
     }
+    let single = number as f32;
+    Ok(if single == 0.0 && number > 0.0 { f32::MIN_POSITIVE } else { single })
+}
+
+/// A number without a fraction, however it is written: 1.0 is 1.
+pub fn whole(value: &Value) -> Option<i64> {
+    /// Up to here a float names every whole number.
+    const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= EXACT;
+    value.as_i64().or_else(|| value.as_f64().filter(exact).map(|number| number as i64))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::ranges;
     use super::*;
 
     fn check<T: PartialEq + std::fmt::Debug>(
@@ -133,24 +142,26 @@ mod tests {
 
     #[test]
     fn a_field_is_what_it_must_be_or_is_named() {
-        let whole = |fields: &mut Fields| fields.whole("x", 0, 10);
+        let whole = |fields: &mut Fields| fields.whole("x", 0..=10);
         check("10", whole, Ok(Some(10)));
+        check("10.0", whole, Ok(Some(10)));
         check("null", whole, Ok(None));
         for outside in ["-1", "11", "1.5", "1e300", "99999999999999999999999"] {
             check(outside, whole, Err((400, "whole number from 0 to 10")));
         }
         check("\"1\"", whole, Err((422, "wrong type")));
-        check("0.5", |fields| fields.number("x"), Ok(Some(0.5)));
-        check("1e300", |fields| fields.number("x"), Ok(Some(f32::INFINITY)));
-        check("[]", |fields| fields.number("x"), Err((422, "a number")));
+        check("0", |fields| fields.whole("x", 1..=i64::MAX), Err((400, "at least 1")));
+        let temperature = |fields: &mut Fields| fields.number("x", ranges::TEMPERATURES);
+        check("0.5", temperature, Ok(Some(0.5)));
+        check("100", temperature, Ok(Some(100.0)));
+        for outside in ["1e300", "100.0000001", "-1e-300"] {
+            check(outside, temperature, Err((400, "it must be 0 to 100")));
+        }
+        check("[]", temperature, Err((422, "a number")));
+        check("1e-300", |fields| fields.number("x", ranges::TOP_P), Ok(Some(f32::MIN_POSITIVE)));
+        check("0", |fields| fields.number("x", ranges::TOP_P), Err((400, "above 0, at most 1")));
         check("1", |fields| fields.flag("x"), Err((422, "true or false")));
         check("{}", |fields| fields.text("x"), Err((422, "a string")));
-        check(
-            "[]",
-            |fields| fields.refuse("x", "no", |v| v == "none").map(|()| None::<u8>),
-            Err((400, "no")),
-        );
-        check("\"none\"", |fields| fields.refuse("x", "no", |v| v == "none").map(|()| None::<u8>), Ok(None));
     }
 
     #[test]
