@@ -7,7 +7,7 @@ may be answered so. All other refusals of such a request are findings.
 import schemathesis
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-BEYOND_SCHEMAS = {"context_length_exceeded", "deadline_exceeded"}
+BEYOND_SCHEMAS = {"context_length_exceeded", "deadline_exceeded", "too_many_choices"}
 
 
 @schemathesis.check

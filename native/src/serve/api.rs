@@ -73,19 +73,17 @@ fn cors_layer(origins: &[String]) -> Result<Option<CorsLayer>, Failure> {
         true => AllowOrigin::any(),
         false => AllowOrigin::list(origins.iter().map(origin).collect::<Result<Vec<_>, _>>()?),
     };
-    let names = ["traceparent", "x-request-id", "x-firstlight-replica"].map(HeaderName::from_static);
+    let names = ["traceparent", "tracestate", "x-request-id"].map(HeaderName::from_static);
+    let told = gateway::QUOTA_HEADERS.as_flattened().iter().chain(&["x-firstlight-replica", "retry-after"]);
+    let told = told.map(|name| HeaderName::from_static(name)).chain(names.clone());
     Ok(Some(
         CorsLayer::new()
             .allow_origin(allowed)
             .allow_methods([Method::GET, Method::POST])
             .allow_headers(
-                names
-                    .clone()
-                    .into_iter()
-                    .chain([header::AUTHORIZATION, header::CONTENT_TYPE])
-                    .collect::<Vec<_>>(),
+                names.into_iter().chain([header::AUTHORIZATION, header::CONTENT_TYPE]).collect::<Vec<_>>(),
             )
-            .expose_headers(names),
+            .expose_headers(told.collect::<Vec<_>>()),
     ))
 }
 
@@ -134,8 +132,12 @@ async fn call(
     if let Some(asked) = call.model.as_deref().filter(|name| !server.serves(name)) {
         return Err(ApiError::unknown_model(asked, server.model_name()));
     }
+    let num_choices = call.num_choices.saturating_mul(call.prompts.len());
+    let most = engine.limits().max_waiting as usize;
+    if num_choices > most {
+        return Err(ApiError::too_many_choices(num_choices, most));
+    }
     if let Some(meter) = caller.meter() {
-        let num_choices = call.num_choices.saturating_mul(call.prompts.len());
         meter.covers(answer_tokens(&call.params, num_choices)).map_err(|reason| ApiError::from(&reason))?;
     }
     let edge = Edge { received, checked, routed: engine.clock().now() };

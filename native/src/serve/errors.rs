@@ -61,6 +61,14 @@ impl ApiError {
         Self { status, code: Some("invalid_type"), ..Self::parameter(param, message) }
     }
 
+    /// 400: more answers in one call than the queue holds, however empty it is.
+    pub fn too_many_choices(asked: usize, most: usize) -> Self {
+        let message = format!(
+            "this call asks for {asked} answers and the queue of this server holds {most}; ask for fewer in one call, or raise --max-waiting on the server"
+        );
+        Self { code: Some("too_many_choices"), ..Self::parameter("n", message) }
+    }
+
     /// 401.
     pub fn unauthorised() -> Self {
         let message = "the API key is missing or unknown; send `Authorization: Bearer KEY` with one of the server's keys";

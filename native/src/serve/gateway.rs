@@ -29,6 +29,14 @@ use crate::quota::{Account, Limits, Meter, Quota};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLICA: HeaderName = HeaderName::from_static("x-firstlight-replica");
+/// What a client whose use is limited is told: limit, what is left and seconds until all of it is there again, of requests
+/// and of tokens.
+pub(super) const QUOTA_HEADERS: [[&str; 3]; 2] = [
+    ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"],
+    ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"],
+];
+/// nginx's status for a client that went away before its answer began; nobody receives it, and it is counted.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 /// Longer request ids are replaced: they stand on every timeline.
 const MAX_REQUEST_ID: usize = 128;
 
@@ -182,14 +190,13 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 fn tell_quotas(headers: &mut HeaderMap, meter: &Meter) {
     for standing in meter.standings() {
         let names = match standing.quota {
-            Quota::Requests => ["limit-requests", "remaining-requests", "reset-requests"],
-            Quota::Tokens => ["limit-tokens", "remaining-tokens", "reset-tokens"],
+            Quota::Requests => QUOTA_HEADERS[0],
+            Quota::Tokens => QUOTA_HEADERS[1],
         };
         let seconds = standing.full_in as f64 / 1e9;
         let values = [standing.per_minute.to_string(), standing.left.to_string(), format!("{seconds:.3}s")];
         for (name, value) in names.into_iter().zip(values) {
-            let name = HeaderName::try_from(format!("x-ratelimit-{name}"));
-            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+            if let Ok(value) = HeaderValue::try_from(value) {
                 headers.insert(name, value);
             }
         }
@@ -202,12 +209,29 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
     (!id.is_empty() && id.len() <= MAX_REQUEST_ID && id.bytes().all(printable)).then(|| id.to_owned())
 }
 
+/// Counts a request whose client goes away before it has an answer, which drops everything that worked on one.
+struct Unanswered<'s> {
+    server: &'s Server,
+    /// `None` once there is an answer.
+    route: Option<&'s str>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(route) = self.route {
+            self.server.ledger().count_status(route, CLIENT_CLOSED_REQUEST);
+        }
+    }
+}
+
 /// Names the request, and the response after it. The outermost layer: what is refused below is named and counted too.
 pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
     let caller = server.gateway().caller(&request, server.telemetry().traces());
     let uses_quota = request.method() == Method::POST;
     request.extensions_mut().insert(caller.clone());
+    let mut unanswered = Unanswered { server: &server, route: Some(&caller.route) };
     let mut response = next.run(request).await;
+    unanswered.route = None;
     server.ledger().count_status(&caller.route, response.status().as_u16());
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&caller.request_id) {

@@ -213,6 +213,8 @@ fn check_full_queue(server: &Server) {
     assert!(refused.header("retry-after").is_some());
     let id = refused.header("x-request-id").expect("it has an id");
     assert_eq!(server.timelines(id)[0]["finish_reason"], "rejected");
+    let many = server.chat("hi", &json!({ "n": 5 }));
+    assert_eq!((many.status, &many.json()["error"]["code"]), (400, &json!("too_many_choices")), "never fits");
     drop((running, waiting));
     wait_until("nobody is left", || server.is_idle());
 }

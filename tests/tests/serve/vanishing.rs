@@ -80,6 +80,12 @@ fn whoever_goes_away_frees_the_slot_and_is_counted_once() {
     let (_, report) = server.get("/v1/report");
     assert_eq!((&report["n"], &report["finish_reasons"]["disconnected"]), (&json!(9), &json!(9)));
     assert_eq!(report["refused_broken"], 0);
+    // Seven went before their answers began, the two that talked had a 200.
+    let answers = |status: &str| {
+        let labels = format!("route=\"/v1/chat/completions\",status=\"{status}\"");
+        server.metric("firstlight_http_requests_total", &labels)
+    };
+    assert_eq!((answers("499"), answers("200")), (7.0, 2.0));
     check_slow_reader(&server);
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Facts;
 use super::schema::{any_of, named, text, word};
+use crate::serve::gateway::QUOTA_HEADERS;
 
 /// What may happen to any request: a page of another origin, a defect, no more room or not yet ready.
 const ALL: [u16; 3] = [403, 500, 503];
@@ -28,16 +29,6 @@ struct Operation {
     /// For everybody, also where there are keys.
     is_open: bool,
 }
-
-/// The headers in which a client whose use is limited is told what is left of it.
-const QUOTAS: [&str; 6] = [
-    "x-ratelimit-limit-requests",
-    "x-ratelimit-remaining-requests",
-    "x-ratelimit-reset-requests",
-    "x-ratelimit-limit-tokens",
-    "x-ratelimit-remaining-tokens",
-    "x-ratelimit-reset-tokens",
-];
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
@@ -93,8 +84,8 @@ impl Operation {
         let mut responses = Map::new();
         let mut headers = common_headers();
         if self.body.is_some() {
-            for name in QUOTAS {
-                headers[name] = json!({ "$ref": "#/components/headers/Quota" });
+            for name in QUOTA_HEADERS.as_flattened() {
+                headers[*name] = json!({ "$ref": "#/components/headers/Quota" });
             }
         }
         let good = json!({ "description": "As asked.", "headers": headers, "content": content });
