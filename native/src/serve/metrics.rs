@@ -18,7 +18,7 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
 /// Upper bounds of the buckets for times to a first token and for their parts, in nanoseconds.
-const TTFT_BOUNDS: &[u64] = &[
+pub(super) const TTFT_BOUNDS: &[u64] = &[
     MS,
     5 * MS,
     10 * MS,
@@ -43,7 +43,7 @@ const TTFT_BOUNDS: &[u64] = &[
     2_560 * S,
 ];
 /// Of the time between two tokens.
-const GAP_BOUNDS: &[u64] = &[
+pub(super) const GAP_BOUNDS: &[u64] = &[
     10 * MS,
     25 * MS,
     50 * MS,

@@ -1,7 +1,7 @@
 //! Many clients at once: all are answered as if they were alone, a full queue is an answer, and the books agree.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::time::Instant;
 
 use firstlight_tests::TestRng;
@@ -77,7 +77,10 @@ fn ids(answer: &Value) -> Vec<Value> {
 #[test]
 fn sixty_four_streams_on_four_slots_are_answered_as_if_alone_and_the_books_agree() {
     let server = Server::start(&["--slots", "4"]);
-    let live = listen(&server, CLIENTS);
+    let live = server.live();
+    let live = std::thread::spawn(move || {
+        live.take(CLIENTS).map(|timeline| timeline["id"].to_string()).collect::<Vec<_>>()
+    });
     let answers: Vec<Seen> = std::thread::scope(|scope| {
         let client = |n: usize| {
             let server = &server;
@@ -168,19 +171,6 @@ fn check_metrics(server: &Server, prompt: u64, generated: u64) {
 fn nanos(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     Some(whole.parse::<u64>().ok()? * 1_000_000_000 + format!("{fraction:0<9}").parse::<u64>().ok()?)
-}
-
-/// Listens to `/v1/timelines/stream` until so many have come: their ids.
-fn listen(server: &Server, count: usize) -> std::thread::JoinHandle<Vec<String>> {
-    let mut socket = server.connect();
-    socket.write_all(b"GET /v1/timelines/stream HTTP/1.1\r\nhost: x\r\n\r\n").expect("it is sent");
-    let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
-    assert!(lines.next().is_some_and(|line| line.contains("200")), "the stream begins");
-    std::thread::spawn(move || {
-        let data = lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned));
-        let timelines = data.map(|data| serde_json::from_str::<Value>(&data).expect("an event is JSON"));
-        timelines.take(count).map(|timeline| timeline["id"].to_string()).collect()
-    })
 }
 
 #[test]

@@ -54,18 +54,6 @@ fn ask(address: &str, more: &Value) -> (Heard, String) {
     (heard, text)
 }
 
-/// Every timeline that the server tells until it ends.
-fn listen(server: &Server) -> std::thread::JoinHandle<Vec<Value>> {
-    let mut socket = server.connect();
-    socket.write_all(b"GET /v1/timelines/stream HTTP/1.1\r\nhost: x\r\n\r\n").expect("it is sent");
-    let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
-    assert!(lines.next().is_some_and(|line| line.contains("200")), "the stream begins");
-    std::thread::spawn(move || {
-        let data = lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned));
-        data.map(|data| serde_json::from_str(&data).expect("an event is JSON")).collect()
-    })
-}
-
 #[test]
 fn whoever_got_past_the_door_is_answered_or_told_and_kill_9_leaves_nothing_behind() {
     let line = ["--slots", "4", "--grace", "1"];
@@ -85,7 +73,8 @@ fn whoever_got_past_the_door_is_answered_or_told_and_kill_9_leaves_nothing_behin
 /// Clients that ask and ask while the server is told to stop: each knows what became of its request, and the server's
 /// book agrees.
 fn check_terminated(server: &mut Server) {
-    let book = listen(server);
+    let live = server.live();
+    let book = std::thread::spawn(move || live.collect::<Vec<_>>());
     let (heard, answered) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let address = server.address.as_str();

@@ -1,6 +1,6 @@
 //! A server to talk to, and the words to talk to it.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -216,6 +216,16 @@ impl Server {
         let socket = TcpStream::connect(&self.address).expect("the door is open");
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket takes a limit");
         socket
+    }
+
+    /// Listens to `/v1/timelines/stream` from now on: every timeline until the server ends.
+    pub fn live(&self) -> impl Iterator<Item = Value> + Send + use<> {
+        let mut socket = self.connect();
+        socket.write_all(b"GET /v1/timelines/stream HTTP/1.1\r\nhost: x\r\n\r\n").expect("it is sent");
+        let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
+        assert!(lines.next().is_some_and(|line| line.contains("200")), "the stream begins");
+        let data = lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+        data.map(|data| serde_json::from_str(&data).expect("an event is JSON"))
     }
 
     /// The timelines of one request, once they are in the book.

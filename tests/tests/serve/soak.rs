@@ -3,7 +3,7 @@
 //! `FIRSTLIGHT_SOAK_SECONDS` says for how long; without it a few seconds, with the full suite five minutes.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -270,12 +270,7 @@ fn slow(server: &Server, more: &Value, tally: &Mutex<Tally>) {
 
 /// Hears every timeline, and checks each.
 fn listen(server: &Server, book: &Mutex<Book>, closing: &AtomicBool) {
-    let mut socket = server.connect();
-    socket.write_all(b"GET /v1/timelines/stream HTTP/1.1\r\nhost: x\r\n\r\n").expect("it is sent");
-    for line in BufReader::new(socket).lines() {
-        let line = line.expect("the stream goes on");
-        let Some(data) = line.strip_prefix("data: ") else { continue };
-        let timeline: Value = serde_json::from_str(data).expect("an event is JSON");
+    for timeline in server.live() {
         check_sums(&timeline);
         let count = |name: &str| timeline["tokens"][name].as_u64().unwrap_or(0);
         let mut book = book.lock().expect("this is the only writer");

@@ -18,45 +18,14 @@ use firstlight_engine::engine::EngineCounters;
 use super::values::{text, whole};
 use super::{FinishedCall, PROVIDER, Whereabouts};
 use crate::histogram::{Histogram, Unit};
+use crate::serve::metrics;
 
 const MS: u64 = 1_000_000;
-const S: u64 = 1_000 * MS;
 
-/// Of the time to the first token, as the conventions have them, in nanoseconds.
-const TTFT_BOUNDS: &[u64] = &[
-    MS,
-    5 * MS,
-    10 * MS,
-    20 * MS,
-    40 * MS,
-    60 * MS,
-    80 * MS,
-    100 * MS,
-    250 * MS,
-    500 * MS,
-    750 * MS,
-    S,
-    2_500 * MS,
-    5 * S,
-    7_500 * MS,
-    10 * S,
-];
-/// Of the time between tokens.
-const PER_TOKEN_BOUNDS: &[u64] = &[
-    10 * MS,
-    25 * MS,
-    50 * MS,
-    75 * MS,
-    100 * MS,
-    150 * MS,
-    200 * MS,
-    300 * MS,
-    400 * MS,
-    500 * MS,
-    750 * MS,
-    S,
-    2_500 * MS,
-];
+/// Of the time to the first token: the conventions have our buckets up to 10 seconds.
+const TTFT_BOUNDS: &[u64] = metrics::TTFT_BOUNDS.split_at(16).0;
+/// Of the time between tokens: up to 2.5 seconds.
+const PER_TOKEN_BOUNDS: &[u64] = metrics::GAP_BOUNDS.split_at(13).0;
 /// Of whole requests.
 const DURATION_BOUNDS: &[u64] = &[
     10 * MS,
