@@ -33,7 +33,13 @@ pub struct ProbeArgs {
     #[arg(long, env = "FIRSTLIGHT_API_KEY", value_name = "KEY", hide_env_values = true)]
     pub api_key: Option<String>,
     /// The model to name; by default the first that the server lists
-    #[arg(long, env = "FIRSTLIGHT_MODEL", value_name = "NAME")]
+    // Not --model alone: its variable names a file, as everywhere else.
+    #[arg(
+        long = "served-model-name",
+        visible_alias = "model",
+        env = "FIRSTLIGHT_SERVED_MODEL_NAME",
+        value_name = "NAME"
+    )]
     pub model: Option<String>,
     /// Seconds that one answer may take in all
     #[arg(long, env = "FIRSTLIGHT_TIMEOUT", value_name = "SECONDS", default_value_t = 120, value_parser = values::whole(1, 86_400))]

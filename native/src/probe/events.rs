@@ -117,15 +117,26 @@ pub fn begin_of(bytes: &[u8]) -> String {
     begin_of_text(&String::from_utf8_lossy(&bytes[..bytes.len().min(800)]))
 }
 
+/// The same of a text. What would move a terminal's cursor or begin a new line is a space: the text is a stranger's.
 fn begin_of_text(text: &str) -> String {
     const MOST: usize = 200;
-    let short: String = text.chars().take(MOST).collect();
-    if short.len() < text.len() { format!("{short}...") } else { short }
+    let shown = |c: char| if c.is_control() { ' ' } else { c };
+    let short: String = text.chars().take(MOST).map(shown).collect();
+    if text.chars().nth(MOST).is_some() { format!("{short}...") } else { short }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_stranger_says_moves_no_cursor_and_is_one_line() {
+        let check = |text: &str, expected: &str| assert_eq!(begin_of_text(text), expected, "{text:?}");
+        check("plain é", "plain é");
+        check("a\x1b[2Jb\r\nc", "a [2Jb  c");
+        check(&"é".repeat(200), &"é".repeat(200));
+        check(&"é".repeat(201), &format!("{}...", "é".repeat(200)));
+    }
 
     /// Feeds `text` in pieces of `size` bytes, each a nanosecond after the one before.
     fn read(text: &str, size: usize) -> Result<Stream, BadStream> {

@@ -60,7 +60,8 @@ pub fn lines(report: &ProbeReport) -> Vec<String> {
     lines.extend(report.median().and_then(split));
     lines.extend(defects(report));
     lines.extend(sentence(&report.verdict).map(|sentence| format!("verdict: {sentence}")));
-    lines
+    // Names are a stranger's, and none of them moves the cursor of whoever reads this.
+    lines.into_iter().map(|line| line.replace(char::is_control, " ")).collect()
 }
 
 fn row(name: &str, figures: &Distribution) -> String {
