@@ -83,6 +83,10 @@ impl Bodies {
         if kind != "application/json" && !(kind.starts_with("application/") && kind.ends_with("+json")) {
             return Err(ApiError::media_type());
         }
+        let encoding = headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?"));
+        if let Some(encoding) = encoding.filter(|name| !name.trim().eq_ignore_ascii_case("identity")) {
+            return Err(ApiError::encoded(encoding));
+        }
         let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let announced = announced.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         // Whoever asked first is told before it sends anything.

@@ -123,6 +123,13 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message)
     }
 
+    /// 415: a body that was compressed.
+    pub fn encoded(encoding: &str) -> Self {
+        let encoding: String = encoding.chars().take(40).collect();
+        let message = format!("the body is encoded as {encoding:?}, which is not read; send it as it is");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message)
+    }
+
     /// 429: everything that may wait is taken.
     pub fn busy(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);

@@ -153,6 +153,10 @@ fn check_bodies(server: &Server) {
     let request =
         ureq::http::Request::post(server.url("/v1/chat/completions")).header("content-type", "text/plain");
     check(&server.send(request.body(b"{}".to_vec())), 415, None, "application/json");
+    let request = ureq::http::Request::post(server.url("/v1/chat/completions"))
+        .header("content-type", "application/json")
+        .header("content-encoding", "gzip");
+    check(&server.send(request.body(b"{}".to_vec())), 415, None, "\"gzip\"");
     let request = ureq::http::Request::get(server.url("/v1/models")).header("origin", "https://example.org");
     check(&server.send(request.body(Vec::new())), 403, None, "--cors https://example.org");
 }

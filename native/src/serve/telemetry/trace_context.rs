@@ -35,8 +35,10 @@ impl TraceContext {
     pub fn of(headers: &HeaderMap, begin: bool) -> Option<Self> {
         let header = |name| headers.get(name).and_then(|value: &axum::http::HeaderValue| value.to_str().ok());
         if let Some((trace_id, parent, flags)) = header(TRACEPARENT).and_then(parse) {
-            let state = header(TRACESTATE).filter(|state| state.len() <= MAX_STATE);
-            let state = state.unwrap_or_default().to_owned();
+            // Several headers of this name are one list, as the recommendation says.
+            let states: Vec<&str> =
+                headers.get_all(TRACESTATE).iter().filter_map(|v| v.to_str().ok()).collect();
+            let state = Some(states.join(",")).filter(|state| state.len() <= MAX_STATE).unwrap_or_default();
             return Some(Self { trace_id, parent: Some(parent), span: draw_id(), flags, state });
         }
         begin.then(|| Self {
@@ -89,6 +91,19 @@ mod tests {
     use super::*;
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+    #[test]
+    fn several_headers_of_state_are_one_list() {
+        let mut headers = HeaderMap::new();
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        headers.insert(TRACEPARENT, HeaderValue::from_static(parent));
+        headers.append(TRACESTATE, HeaderValue::from_static("a=1"));
+        headers.append(TRACESTATE, HeaderValue::from_static("b=2"));
+        assert_eq!(
+            TraceContext::of(&headers, false).map(|context| context.state).as_deref(),
+            Some("a=1,b=2")
+        );
+    }
 
     fn context(traceparent: &str, tracestate: &str, begin: bool) -> Option<TraceContext> {
         let mut headers = HeaderMap::new();
