@@ -25,8 +25,8 @@ pub use probe::ProbeArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use values::name as parse_name;
-pub(crate) use values::otlp_endpoint;
 pub use values::{Activations, JsonTarget, LogFormat, Switch, TokenIds};
+pub(crate) use values::{names_a_host, otlp_endpoint, without_password};
 
 /// How to begin, and what a script gets back.
 const START: &str = "\

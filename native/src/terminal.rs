@@ -38,7 +38,7 @@ pub fn warn(text: &str) {
     }
 }
 
-/// The same of something that ends a command.
+/// The same of something that ends a command; no level keeps it out of the log.
 pub fn fail(text: &str) {
     match lines::log() {
         Some(_) => tracing::error!(target: NOTE, "{text}"),

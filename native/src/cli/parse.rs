@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
-use super::{Cli, Command};
+use super::{Cli, Command, without_password};
 use crate::failure::Failure;
 
 /// What [`parse`] found instead of a command.
@@ -109,7 +109,7 @@ fn sentence(error: &clap::Error, source: Source, words: &[OsString]) -> String {
             let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
             match flag.starts_with('[') {
                 true => format!("{} stands without a flag; {reason}", shown(&value)),
-                false => format!("{flag} is {}; {reason}", shown(&value)),
+                false => format!("{flag} is {}; {reason}", shown(&without_password(&value))),
             }
         }
         (ErrorKind::InvalidValue, Some(flag)) if value.is_empty() => {
@@ -228,6 +228,8 @@ mod tests {
         check("bench --trace x.csv --concurrency 2", Err("exclude each other"));
         check("bench --rate 0", Err("--rate is \"0\"; it must be a number above 0"));
         check("bench --seed one", Err("--seed is \"one\"; it must be a whole number"));
+        let endpoint = "--otlp-endpoint is \"...@c:4318\"; a name and a password";
+        check("serve --otlp-endpoint http://user:word@c:4318", Err(endpoint));
         check(&format!("run --slots {}", "9".repeat(5000)), Err("9\"...; it must be a whole number"));
     }
 

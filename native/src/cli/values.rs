@@ -67,10 +67,30 @@ pub(crate) fn otlp_endpoint(text: &str) -> Result<String, String> {
     let wrong =
         "it must be the address of a collector that takes OTLP over HTTP, such as http://localhost:4318";
     let uri: ureq::http::Uri = text.trim().parse().map_err(|_| wrong.to_owned())?;
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(
+            "a name and a password in it are not sent; give OTEL_EXPORTER_OTLP_HEADERS instead".into()
+        );
+    }
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-    match is_http && uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none() {
+    match is_http && names_a_host(&uri) && uri.query().is_none() {
         true => Ok(text.trim().trim_end_matches('/').to_owned()),
         false => Err(wrong.to_owned()),
+    }
+}
+
+/// Whether `uri`, which has no user's name in it, has a host and no port or one up to 65535.
+pub(crate) fn names_a_host(uri: &ureq::http::Uri) -> bool {
+    let (Some(authority), Some(host)) = (uri.authority(), uri.host()) else { return false };
+    let port = authority.as_str().strip_prefix(host).unwrap_or_default();
+    !host.is_empty() && (port.is_empty() || uri.port_u16().is_some())
+}
+
+/// `text` as it may be shown: where it has an `@`, what stands before that may be a password.
+pub(crate) fn without_password(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((_, rest)) => format!("...@{rest}"),
+        None => text.to_owned(),
     }
 }
 
@@ -274,8 +294,17 @@ mod tests {
         }
         check(otlp_endpoint("http://localhost:4318/"), Ok("http://localhost:4318".into()));
         check(otlp_endpoint("https://collector.example/otlp"), Ok("https://collector.example/otlp".into()));
-        for wrong in ["localhost:4318", "grpc://localhost:4317", "", "http://", "http://a/?b=c"] {
+        for wrong in
+            ["localhost:4318", "grpc://localhost:4317", "", "http://", "http://a/?b=c", "http://a:99999"]
+        {
             check(otlp_endpoint(wrong), Err("such as http://localhost:4318"));
+        }
+        for wrong in ["http://user:secret@collector", "https://user@collector:4318/otlp"] {
+            check(otlp_endpoint(wrong), Err("OTEL_EXPORTER_OTLP_HEADERS"));
+        }
+        check(otlp_endpoint("http://collector/a@b"), Ok("http://collector/a@b".into()));
+        for (text, shown) in [("http://a:4318", "http://a:4318"), ("http://u:se@cr/et@a", "...@a")] {
+            assert_eq!(without_password(text), shown);
         }
     }
 }

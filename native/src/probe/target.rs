@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use ureq::http::Uri;
 
+use crate::cli::{names_a_host, without_password};
 use crate::failure::Failure;
 
 /// The addresses of one server.
@@ -23,7 +24,8 @@ impl Target {
     /// Wrong usage.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = |why: &str| {
-            Failure::usage(format!("the URL is {text:?}; {why}, such as in http://127.0.0.1:8080"))
+            let shown = without_password(text);
+            Failure::usage(format!("the URL is {shown:?}; {why}, such as in http://127.0.0.1:8080"))
         };
         let with_scheme = match text.contains("://") {
             true => text.to_owned(),
@@ -40,9 +42,7 @@ impl Target {
         if authority.contains('@') {
             return Err(wrong("a name and a password in it are not supported; give --api-key"));
         }
-        let host = uri.host().unwrap_or_default();
-        let port = authority.strip_prefix(host).unwrap_or_default();
-        if host.is_empty() || !(port.is_empty() || uri.port_u16().is_some()) {
+        if !names_a_host(&uri) {
             return Err(wrong("it must name a host and, after a colon, a port up to 65535"));
         }
         let path = uri.path().trim_end_matches('/');

@@ -41,11 +41,16 @@ impl Ledger {
 
     /// Takes the timelines of a call whose choices have ended and whose last byte has gone; seals those that its host has
     /// not. `status` is what went out over HTTP, if anything did. The one place where a finished request is counted.
+    ///
+    /// Where the relay has gone the choices come one by one: the call counts with the first of them that is sound.
     pub fn enter(&self, facts: &CallFacts, status: Option<u16>, timelines: Vec<Box<RequestTimeline>>) {
         let sound: Vec<_> =
             timelines.into_iter().filter_map(|timeline| self.enter_one(facts, status, timeline)).collect();
-        self.metrics_mut().observe_call(facts.num_choices);
-        self.telemetry.take(&FinishedCall { facts, timelines: &sound, status });
+        // Of a call whose timelines are all broken nothing is known that could be counted.
+        if !sound.is_empty() && facts.is_first_end() {
+            self.metrics_mut().observe_call(facts.num_choices);
+            self.telemetry.take(&FinishedCall { facts, timelines: &sound, status });
+        }
     }
 
     /// Returns it if it keeps every rule.
@@ -125,5 +130,33 @@ impl Ledger {
     fn window_mut(&self) -> MutexGuard<'_, ReportWindow> {
         // A timeline is pushed whole or not at all.
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firstlight_engine::request::FinishReason;
+
+    use super::*;
+    use crate::serve::telemetry::samples::{asked, ended};
+
+    #[test]
+    fn a_call_counts_once_and_not_at_all_where_nothing_sound_is_known_of_it() {
+        let check = |entries: &[&[Option<FinishReason>]], expected: (u64, usize)| {
+            let (ledger, facts) = (Ledger::new(Arc::new(Telemetry::nowhere())), asked(2));
+            for timelines in entries {
+                let timelines = timelines.iter().map(|end| Box::new(ended(*end, 10)));
+                ledger.enter(&facts, None, timelines.collect());
+            }
+            let got = (ledger.metrics().num_calls(), ledger.window().len());
+            assert_eq!(got, expected, "{entries:?}");
+        };
+        let (sound, broken) = (Some(FinishReason::Cancelled), None);
+        check(&[&[sound, sound]], (1, 2));
+        check(&[&[sound, broken]], (1, 1));
+        check(&[&[broken, broken]], (0, 0));
+        // The relay has gone: each choice comes alone.
+        check(&[&[sound], &[sound]], (1, 2));
+        check(&[&[broken], &[sound]], (1, 1));
     }
 }

@@ -188,6 +188,12 @@ impl Metrics {
 }
 
 impl Metrics {
+    /// Calls that were counted.
+    #[cfg(test)]
+    pub fn num_calls(&self) -> u64 {
+        self.num_choices.count()
+    }
+
     /// Counts a call, however many prompts it had; `num_choices` is what it asked for of each.
     pub fn observe_call(&mut self, num_choices: usize) {
         self.num_choices.observe(num_choices as u64);

@@ -10,7 +10,7 @@ mod sink;
 pub(crate) use deliver::{event_stream, json_response};
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use axum::response::Response;
 use tokio::sync::{mpsc, oneshot};
@@ -125,6 +125,7 @@ impl Relay {
             trace: caller.trace.clone(),
             key_name: caller.key_name.clone(),
             origin_unix_ms: clock.origin_unix_ms(),
+            is_counted: AtomicBool::new(false),
         };
         let mut relay = Self {
             facts: Arc::new(facts),

@@ -8,6 +8,8 @@ mod exporter;
 mod instruments;
 pub(super) mod logs;
 mod requests;
+#[cfg(test)]
+pub(super) mod samples;
 mod settings;
 mod spans;
 mod stages;
@@ -18,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use firstlight_engine::clock::Nanos;
+use firstlight_engine::request::FinishReason;
 use firstlight_engine::timeline::RequestTimeline;
 
 pub use self::call::CallFacts;
@@ -56,9 +59,18 @@ pub struct FinishedCall<'a> {
 }
 
 impl FinishedCall<'_> {
-    /// Why there is no answer: of the first choice that ended in none.
+    /// Of the choices that ended in no answer the first that did: where one fails, the others are cancelled for it.
+    fn failure(&self) -> Option<&RequestTimeline> {
+        let failures = self.timelines.iter().filter(|timeline| call::error_type(timeline).is_some());
+        let in_time = |timeline: &&Arc<RequestTimeline>| {
+            (timeline.stamps().finished, timeline.finish_reason() == Some(FinishReason::Cancelled))
+        };
+        failures.min_by_key(in_time).map(Arc::as_ref)
+    }
+
+    /// Why there is no answer.
     fn error_type(&self) -> Option<&'static str> {
-        self.timelines.iter().find_map(|timeline| call::error_type(timeline))
+        self.failure().and_then(call::error_type)
     }
 }
 
@@ -79,6 +91,13 @@ impl Telemetry {
         let engine = Arc::default();
         let start = |settings| Exporter::start(settings, here.clone(), Arc::clone(&engine));
         Ok(Self { exporter: settings.map(start).transpose()?, here, engine })
+    }
+
+    /// For no collector.
+    #[cfg(test)]
+    pub fn nowhere() -> Self {
+        let here = Whereabouts { address: "127.0.0.1".to_owned(), port: 0 };
+        Self { here, exporter: None, engine: Arc::default() }
     }
 
     /// Whose gauges are told, once it is there.

@@ -352,6 +352,23 @@ fn a_collector_that_is_unwell_holds_up_nobody() {
     assert_eq!(server.ended(), Some(0), "it ends without its collector");
 }
 
+#[test]
+fn a_log_that_is_off_says_all_the_same_why_the_command_ended() {
+    for (level, format) in [("off", "text"), ("off,firstlight::note=off", "text"), ("off", "json")] {
+        let line = ["--host", "0.0.0.0", "--log-level", level, "--log-format", format];
+        let ended = command(&line, &[]).output().expect("the binary starts");
+        assert_eq!(ended.status.code(), Some(2), "{level} {format}");
+        let said = String::from_utf8(ended.stderr).expect("UTF-8");
+        assert_eq!(said.lines().count(), 1, "{level} {format}: {said}");
+        let sentence = match format {
+            "json" => serde_json::from_str::<Value>(&said).expect("an object")["message"].clone(),
+            _ => json!(said),
+        };
+        let expected = "firstlight: --host 0.0.0.0 is an address that other machines reach";
+        assert!(sentence.as_str().is_some_and(|text| text.starts_with(expected)), "{said}");
+    }
+}
+
 /// A server whose stderr is read by nobody but this test: the process, its stderr, its address.
 fn unread(line: &[&str]) -> (Child, BufReader<impl Read + use<>>, String) {
     let mut child = command(line, &[]).spawn().expect("the binary starts");

@@ -1,6 +1,8 @@
 //! What is known of a call beside its timelines: what was asked, by whom, as part of which trace.
 //!
-//! Plain data, set when the call is taken up. Invariant: no prompt and no answer is among it.
+//! Plain data, set when the call is taken up, but for the mark that it was counted. Invariant: no prompt and no answer is among it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use firstlight_engine::request::{FinishReason, SamplingParams};
 use firstlight_engine::timeline::RequestTimeline;
@@ -10,7 +12,7 @@ use crate::serve::errors::ApiError;
 use crate::serve::wire::call::Form;
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CallFacts {
     /// Which of the two calls.
     pub form: Form,
@@ -34,9 +36,16 @@ pub struct CallFacts {
     pub key_name: Option<String>,
     /// Unix time of instant 0 of the timelines, in milliseconds.
     pub origin_unix_ms: u64,
+    /// The call was counted. Its choices may end one by one, and it is one call all the same.
+    pub is_counted: AtomicBool,
 }
 
 impl CallFacts {
+    /// Marks the call as counted; whether it was not yet.
+    pub fn is_first_end(&self) -> bool {
+        !self.is_counted.swap(true, Ordering::AcqRel)
+    }
+
     /// The operation, in the words of OpenTelemetry's conventions.
     pub fn operation(&self) -> &'static str {
         match self.form {

@@ -1,7 +1,7 @@
 //! The way to the collector: a bounded queue, and one thread that empties it over HTTP.
 //!
-//! Whoever hands something in never waits. Invariant: at most [`MAX_SPANS`] spans wait, one delivery is under way, and each
-//! has an end; what a collector did not take is counted.
+//! Whoever hands something in never waits. Invariant: at most [`MAX_SPANS`] spans wait, at most [`BATCH_SPANS`] more are
+//! under way in one delivery, which has an end; what a collector did not take is counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,6 +18,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 
 use super::instruments::{self, Instruments};
+use super::settings::Destination;
 use super::{FinishedCall, PROVIDER, Settings, Whereabouts};
 use crate::driver::EngineHandle;
 use crate::failure::Failure;
@@ -30,6 +31,8 @@ const BATCH_SPANS: usize = 512;
 const MAX_TRIES: u32 = 4;
 /// Before the second try; twice as long before each further one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// After a delivery of spans whose tries were all in vain, before the next one.
+const BACK_OFF: Duration = Duration::from_secs(30);
 /// A collector that takes nothing is told of no more often than this.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 /// The most of a collector's answer that is read.
@@ -64,7 +67,9 @@ struct Queue {
 }
 
 /// What became of a delivery.
+#[derive(Debug)]
 enum Delivery {
+    /// With this answer.
     Taken(Vec<u8>),
     /// It may be taken later.
     NotNow(String),
@@ -81,19 +86,7 @@ impl Exporter {
         here: Whereabouts,
         engine: Arc<OnceLock<EngineHandle>>,
     ) -> Result<Self, Failure> {
-        let resource = Resource { attributes: instruments::resource(&settings), ..Resource::default() };
-        let shared = Arc::new(Shared {
-            settings,
-            here,
-            engine,
-            resource,
-            since: unix_nanos(),
-            instruments: Mutex::default(),
-            queue: Mutex::default(),
-            called: Condvar::new(),
-            gone: Condvar::new(),
-            dropped: AtomicU64::new(0),
-        });
+        let shared = Arc::new(Shared::new(settings, here, engine));
         let courier = Courier::new(Arc::clone(&shared));
         let named = std::thread::Builder::new().name("firstlight-otlp".into());
         named.spawn(move || courier.run()).map_err(|error| {
@@ -143,6 +136,21 @@ impl Exporter {
 }
 
 impl Shared {
+    fn new(settings: Settings, here: Whereabouts, engine: Arc<OnceLock<EngineHandle>>) -> Self {
+        Self {
+            resource: Resource { attributes: instruments::resource(&settings), ..Resource::default() },
+            settings,
+            here,
+            engine,
+            since: unix_nanos(),
+            instruments: Mutex::default(),
+            queue: Mutex::default(),
+            called: Condvar::new(),
+            gone: Condvar::new(),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Each change is whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -169,6 +177,13 @@ impl Shared {
 struct Courier {
     shared: Arc<Shared>,
     agent: ureq::Agent,
+    /// Before the second try.
+    pause: Duration,
+    /// When the spans that wait then are due, be they few.
+    spans_at: Instant,
+    /// Their collector is away: none are due before, be they many.
+    backs_off: bool,
+    metrics_at: Instant,
     warned_at: Option<Instant>,
 }
 
@@ -179,32 +194,50 @@ impl Courier {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("firstlight/", env!("CARGO_PKG_VERSION")));
-        Self { shared, agent: config.build().into(), warned_at: None }
+        let now = Instant::now();
+        Self {
+            agent: config.build().into(),
+            pause: PAUSE,
+            spans_at: now + shared.settings.traces_delay,
+            backs_off: false,
+            metrics_at: now + shared.settings.metrics_interval,
+            warned_at: None,
+            shared,
+        }
     }
 
     fn run(mut self) {
-        let settings = self.shared.settings.clone();
-        let now = Instant::now();
-        let (mut spans_at, mut metrics_at) = (now + settings.traces_delay, now + settings.metrics_interval);
-        loop {
-            self.shared.wait(spans_at.min(metrics_at), BATCH_SPANS);
-            let is_last = self.shared.queue().ends_at.is_some();
-            let now = Instant::now();
-            let num_waiting = self.shared.queue().spans.len();
-            if is_last || now >= spans_at || num_waiting >= BATCH_SPANS {
-                self.deliver_spans();
-                spans_at = Instant::now() + settings.traces_delay;
-            }
-            if is_last || now >= metrics_at {
-                self.deliver_metrics();
-                metrics_at = Instant::now() + settings.metrics_interval;
-            }
-            if is_last {
-                self.shared.queue().has_ended = true;
-                self.shared.gone.notify_all();
-                return;
-            }
+        while !self.turn() {}
+        self.shared.queue().has_ended = true;
+        self.shared.gone.notify_all();
+    }
+
+    /// Waits until something is due and delivers it: one batch of spans and the metrics at most, so that neither waits for
+    /// more than one delivery of the other. Whether that was the last, which is all that is left.
+    fn turn(&mut self) -> bool {
+        let batch = if self.backs_off { usize::MAX } else { BATCH_SPANS };
+        self.shared.wait(self.spans_at.min(self.metrics_at), batch);
+        if self.shared.queue().ends_at.is_some() {
+            while self.deliver_batch() == Some(true) {}
+            let left = std::mem::take(&mut self.shared.queue().spans).len();
+            self.shared.drop_spans(left);
+            self.deliver_metrics();
+            return true;
         }
+        let (delay, interval) = (self.shared.settings.traces_delay, self.shared.settings.metrics_interval);
+        if self.spans_are_due(Instant::now()) {
+            self.backs_off = self.deliver_batch() == Some(false);
+            self.spans_at = Instant::now() + if self.backs_off { delay.max(BACK_OFF) } else { delay };
+        }
+        if Instant::now() >= self.metrics_at {
+            self.deliver_metrics();
+            self.metrics_at = Instant::now() + interval;
+        }
+        false
+    }
+
+    fn spans_are_due(&self, now: Instant) -> bool {
+        now >= self.spans_at || (!self.backs_off && self.shared.queue().spans.len() >= BATCH_SPANS)
     }
 
     fn scope() -> Option<InstrumentationScope> {
@@ -212,36 +245,42 @@ impl Courier {
         Some(InstrumentationScope { name: PROVIDER.to_owned(), version, ..InstrumentationScope::default() })
     }
 
-    /// All that wait, batch by batch.
-    fn deliver_spans(&mut self) {
-        let mut left = std::mem::take(&mut self.shared.queue().spans);
-        let Some(url) = self.shared.settings.traces.clone() else { return };
-        while !left.is_empty() {
-            let rest = left.split_off(left.len().min(BATCH_SPANS));
-            let spans = std::mem::replace(&mut left, rest);
-            let count = spans.len();
-            let scope_spans = vec![ScopeSpans { scope: Self::scope(), spans, ..ScopeSpans::default() }];
-            let resource = Some(self.shared.resource.clone());
-            let of_all = ResourceSpans { resource, scope_spans, ..ResourceSpans::default() };
-            let body = ExportTraceServiceRequest { resource_spans: vec![of_all] }.encode_to_vec();
-            let lost = match self.deliver(&url, &body) {
-                Ok(answer) => {
-                    let partial = ExportTraceServiceResponse::decode(answer.as_slice()).ok();
-                    let rejected = partial.and_then(|answer| answer.partial_success);
-                    rejected.map(|partial| (partial.rejected_spans, partial.error_message))
-                }
-                Err(why) => Some((i64::try_from(count).unwrap_or(i64::MAX), why)),
-            };
-            if let Some((lost, why)) = lost.filter(|(lost, _)| *lost > 0) {
-                self.shared.drop_spans(usize::try_from(lost).unwrap_or(0).min(count));
-                self.warn(&url, &why);
-            }
+    /// The spans that have waited longest. Whether the collector was there to answer; `None` where there are none.
+    fn deliver_batch(&mut self) -> Option<bool> {
+        let to = self.shared.settings.traces.clone()?;
+        let spans: Vec<Span> = {
+            let mut queue = self.shared.queue();
+            let count = queue.spans.len().min(BATCH_SPANS);
+            queue.spans.drain(..count).collect()
+        };
+        if spans.is_empty() {
+            return None;
         }
+        let count = spans.len();
+        let scope_spans = vec![ScopeSpans { scope: Self::scope(), spans, ..ScopeSpans::default() }];
+        let resource = Some(self.shared.resource.clone());
+        let of_all = ResourceSpans { resource, scope_spans, ..ResourceSpans::default() };
+        let body = ExportTraceServiceRequest { resource_spans: vec![of_all] }.encode_to_vec();
+        let (lost, why, is_there) = match self.deliver(&to, &body) {
+            Delivery::Taken(answer) => {
+                let partial = ExportTraceServiceResponse::decode(answer.as_slice()).ok();
+                let rejected = partial.and_then(|answer| answer.partial_success).unwrap_or_default();
+                let lost = usize::try_from(rejected.rejected_spans).unwrap_or(0);
+                (lost.min(count), rejected.error_message, true)
+            }
+            Delivery::Refused(why) => (count, why, true),
+            Delivery::NotNow(why) => (count, why, false),
+        };
+        if lost > 0 {
+            self.shared.drop_spans(lost);
+            self.warn(&to.url, &why);
+        }
+        Some(is_there)
     }
 
     /// Sums over the server's life: what is not taken now is in the next ones.
     fn deliver_metrics(&mut self) {
-        let Some(url) = self.shared.settings.metrics.clone() else { return };
+        let Some(to) = self.shared.settings.metrics.clone() else { return };
         let shared = &self.shared;
         let (since, now) = (shared.since, unix_nanos());
         let mut metrics = shared.instruments().metrics(&shared.here, since, now);
@@ -252,38 +291,34 @@ impl Courier {
         let resource = Some(shared.resource.clone());
         let of_all = ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() };
         let body = ExportMetricsServiceRequest { resource_metrics: vec![of_all] }.encode_to_vec();
-        if let Err(why) = self.deliver(&url, &body) {
-            self.warn(&url, &why);
+        if let Delivery::NotNow(why) | Delivery::Refused(why) = self.deliver(&to, &body) {
+            self.warn(&to.url, &why);
         }
     }
 
     /// Delivers, again and again for a while where that may help.
-    fn deliver(&self, url: &str, body: &[u8]) -> Result<Vec<u8>, String> {
-        let mut pause = PAUSE;
-        for tried in 1.. {
+    fn deliver(&self, to: &Destination, body: &[u8]) -> Delivery {
+        let mut pause = self.pause;
+        let mut tried = 1;
+        loop {
             let ends_at = self.shared.queue().ends_at;
-            let why = match self.post(url, body, ends_at) {
-                Delivery::Taken(answer) => return Ok(answer),
-                Delivery::Refused(why) => return Err(why),
-                Delivery::NotNow(why) => why,
-            };
-            if tried == MAX_TRIES || ends_at.is_some() {
-                return Err(why);
+            match self.post(to, body, ends_at) {
+                Delivery::NotNow(_) if tried < MAX_TRIES && ends_at.is_none() => {
+                    self.shared.wait(Instant::now() + pause, usize::MAX);
+                    pause *= 2;
+                    tried += 1;
+                }
+                outcome => return outcome,
             }
-            self.shared.wait(Instant::now() + pause, usize::MAX);
-            pause *= 2;
         }
-        Err("it was never tried".to_owned())
     }
 
-    fn post(&self, url: &str, body: &[u8], ends_at: Option<Instant>) -> Delivery {
-        let settings = &self.shared.settings;
+    fn post(&self, to: &Destination, body: &[u8], ends_at: Option<Instant>) -> Delivery {
         let left = ends_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let limit = left.map_or(settings.timeout, |left| left.min(settings.timeout));
-        let request = self.agent.post(url).config().timeout_global(Some(limit)).build();
+        let limit = left.map_or(to.timeout, |left| left.min(to.timeout));
+        let request = self.agent.post(&to.url).config().timeout_global(Some(limit)).build();
         let request = request.content_type("application/x-protobuf");
-        let request =
-            settings.headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+        let request = to.headers.iter().fold(request, |request, (name, value)| request.header(name, value));
         let mut response = match request.send(body) {
             Ok(response) => response,
             Err(error) => return Delivery::NotNow(error.to_string()),
@@ -314,3 +349,6 @@ fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.ok().and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! What a collector is told in numbers: OpenTelemetry's metrics for servers of generative models, and the engine's gauges.
 //!
-//! Sums over the server's life, so that a delivery that is lost loses nothing. Invariant: every call that ended is in
-//! `gen_ai.server.request.duration` once.
+//! Sums over the server's life, so that a delivery that is lost loses nothing. Invariant: every call that left
+//! a sound timeline is in `gen_ai.server.request.duration` once.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, Layer};
@@ -16,13 +16,13 @@ use crate::cli::LogFormat;
 use crate::failure::Failure;
 use crate::terminal::{self, NOTE};
 
-/// Sets up the process's log: what `level` lets through, in `format`.
+/// Sets up the process's log: what `level` lets through, in `format`, and always the sentence that ends the command.
 ///
 /// # Errors
 /// The system gives no thread, or the process has a log already.
 pub fn start(format: LogFormat, level: &Targets) -> Result<(), Failure> {
     let lines = terminal::start_log(format == LogFormat::Json)?;
-    let filtered = Registry::default().with(level.clone());
+    let filtered = Registry::default().with(with_failures(level));
     let set = match format {
         LogFormat::Text => {
             let layer = Layer::default().with_ansi(false).event_format(Text(Format::default()));
@@ -37,6 +37,14 @@ pub fn start(format: LogFormat, level: &Targets) -> Result<(), Failure> {
     set.map_err(|error| Failure::failed(format!("there is a log already: {error}; report this defect")))?;
     log_panics();
     Ok(())
+}
+
+/// Only [`terminal::fail`] tells errors as notes: whoever reads the exit code finds its reason, whatever is logged beside.
+fn with_failures(level: &Targets) -> Targets {
+    match level.would_enable(NOTE, &Level::ERROR) {
+        true => level.clone(),
+        false => level.clone().with_target(NOTE, Level::ERROR),
+    }
 }
 
 /// A panic is a line like any other, so that a log for programs has nothing else in it.
@@ -86,5 +94,29 @@ impl Visit for Sentence {
         if field.name() == "message" {
             self.0 = format!("{value:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_that_ends_the_command_passes_every_filter_and_nothing_else_does() {
+        let check = |level: &str, notes: bool| {
+            let filter = with_failures(&level.parse().unwrap());
+            assert!(filter.would_enable(NOTE, &Level::ERROR), "{level}");
+            assert_eq!(filter.would_enable(NOTE, &Level::INFO), notes, "{level}");
+            assert_eq!(
+                filter.would_enable("firstlight::request", &Level::ERROR),
+                level.parse::<Targets>().unwrap().would_enable("firstlight::request", &Level::ERROR)
+            );
+        };
+        check("off", false);
+        check("hyper=debug", false);
+        check("info,firstlight::note=off", false);
+        check("error", false);
+        check("info", true);
+        check("off,firstlight::note=info", true);
     }
 }

@@ -119,8 +119,7 @@ fn status(error: Option<&str>, is_refusal: bool) -> Status {
 }
 
 fn status_of_call(call: &FinishedCall<'_>) -> Status {
-    let refusals = call.timelines.iter().filter(|timeline| call::error_type(timeline).is_some());
-    status(call.error_type(), refusals.clone().all(|timeline| call::is_refusal(timeline)))
+    status(call.error_type(), call.failure().is_some_and(call::is_refusal))
 }
 
 /// Whose names are those of OpenTelemetry's conventions for generative models and for HTTP servers.
@@ -220,5 +219,30 @@ fn wire_reason(timeline: &RequestTimeline) -> &'static str {
         Some(FinishReason::StopString) => "stop",
         Some(reason) => reason.name(),
         None => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::serve::telemetry::samples::{asked, ended};
+
+    #[test]
+    fn a_call_is_judged_by_the_first_of_its_choices_that_failed() {
+        let check = |ends: &[(FinishReason, Nanos)], error: Option<&str>, code: StatusCode| {
+            let timelines: Vec<_> = ends.iter().map(|(end, at)| Arc::new(ended(Some(*end), *at))).collect();
+            let call = FinishedCall { facts: &asked(1), timelines: &timelines, status: None };
+            assert_eq!(call.error_type(), error, "{ends:?}");
+            assert_eq!(status_of_call(&call).code, code as i32, "{ends:?}");
+        };
+        use FinishReason::{Cancelled, Failed, Rejected};
+        // One prompt is too long, and the other is cancelled for it: whoever asked is to blame.
+        check(&[(Cancelled, 30), (Rejected, 20)], Some("rejected"), StatusCode::Unset);
+        check(&[(Cancelled, 20), (Rejected, 20)], Some("rejected"), StatusCode::Unset);
+        check(&[(Rejected, 20), (Failed, 30)], Some("rejected"), StatusCode::Unset);
+        check(&[(Rejected, 30), (Failed, 20)], Some("failed"), StatusCode::Error);
+        check(&[(Cancelled, 20)], Some("cancelled"), StatusCode::Error);
     }
 }
