@@ -291,6 +291,8 @@ fn files_of_rules_that_cannot_be_used_are_told_with_their_line_before_anything_i
     };
     check("--api-keys", "# mine\nsk-a tokens=0\n", "line 2: tokens must be a whole number from 1");
     check("--api-keys", "sk-a\nsk-a name=b\n", "line 2: the key stands in an earlier line too");
+    let many: String = (0..4097).map(|n| format!("sk-{n}\n")).collect();
+    check("--api-keys", &many, "line 4097: at most 4096 API keys are taken");
     check("--policy", "\n\n/[/\n", "line 3: it is no pattern");
     check("--policy", "# nothing\n", "a policy has 1 to 4096 rules and this one 0");
 }
