@@ -154,7 +154,7 @@ pub struct HostStamps {
     pub templated: Nanos,
     /// The prompt is token ids.
     pub tokenised: Nanos,
-    /// Length checked, put on the inbox.
+    /// Length checked, the text searched for what a policy blocks, put on the inbox.
     pub created: Nanos,
 }
 

@@ -1,6 +1,8 @@
 //! One prompt on its way to the engine: prepared on the caller's thread, stamped, submitted.
 //!
-//! Never waits for the engine. Invariant: whoever asks hears exactly one `Finished`, also where the prompt was refused on
+//! What the policy blocks is searched for once the prompt is token ids and fits the context: a search takes time linear in
+//! the text, but a slow one, so nothing longer is searched. On the timeline this lies between `tokenised` and `created`,
+//! in the part `preparation.submit`. Never waits for the engine. Invariant: whoever asks hears exactly one `Finished`, also where the prompt was refused on
 //! the way.
 
 use std::sync::Arc;
@@ -9,12 +11,12 @@ use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::request::{
     FinishReason, HostStamps, RejectReason, Request, RequestId, SamplingParams,
 };
-use firstlight_engine::text::{ContentPolicy, PrepareOptions, PromptInput, Tokenizer};
+use firstlight_engine::text::{ContentPolicy, PrepareOptions, Prepared, PromptInput, Tokenizer};
 use firstlight_engine::timeline::RequestLabels;
 
 use crate::clock::InstantClock;
 use crate::driver::{EngineHandle, EventSink, Submission};
-use crate::quota::Meter;
+use crate::quota::{Demand, Meter};
 use crate::refusal::Outside;
 
 /// One prompt and how to answer it.
@@ -93,12 +95,34 @@ impl Ask {
         self.send_choices(vec![Seat { id, labels, events }], engine, left);
     }
 
-    /// The prompt, paid for, where its caller's quota covers it together with the answers that were asked for.
-    fn affordable(&self, prompt: Vec<u32>, num_choices: usize) -> Result<Vec<u32>, RejectReason> {
+    /// Token ids that fit the context, hold nothing that is blocked, and are paid for: the caller's quota covers them
+    /// together with the answers that were asked for.
+    fn prepared(
+        &mut self,
+        num_choices: usize,
+        engine: &EngineHandle,
+        stamps: &mut HostStamps,
+    ) -> Result<Vec<u32>, Unasked> {
+        let (clock, preparer) = (engine.clock(), engine.preparer());
+        let options = PrepareOptions {
+            parse_special: self.parse_special,
+            now_unix_seconds: (clock.origin_unix_ms() + self.received / 1_000_000) / 1000,
+        };
+        let input = std::mem::replace(&mut self.input, PromptInput::Ids(Vec::new()));
+        let text = self.policy.as_ref().map(|_| SentText::of(&input));
+        let Prepared { prompt, .. } =
+            preparer.prepare(input, &options, &clock, stamps).map_err(Unasked::Refused)?;
+        if let Some((policy, text)) = self.policy.as_ref().zip(text)
+            && text.is_blocked(policy, &prompt, preparer.tokenizer().map(Arc::as_ref))
+        {
+            return Err(Unasked::Blocked);
+        }
         if let Some(meter) = &self.meter {
-            meter.covers(answer_tokens(&self.params, num_choices).saturating_add(prompt.len() as u64))?;
+            let demand = Demand::new(&self.params, num_choices, engine.limits().max_model_len);
+            let prompt_len = prompt.len() as u64;
+            meter.covers(demand.tokens(prompt_len)).map_err(Unasked::Refused)?;
             // Once, however many answers it gets.
-            meter.take_tokens(prompt.len() as u64);
+            meter.take_tokens(prompt_len);
         }
         Ok(prompt)
     }
@@ -112,7 +136,7 @@ impl Ask {
         left: &dyn Fn() -> Option<(FinishReason, Nanos)>,
     ) {
         let clock = engine.clock();
-        let (received, checked, routed) = (self.received, self.checked, self.routed);
+        let Self { received, checked, routed, .. } = self;
         let mut stamps = HostStamps { received, checked, routed, ..Default::default() };
         let outside =
             |seat: &Seat, stamps| Outside { id: seat.id, labels: seat.labels.clone(), stamps, prompt_len: 0 };
@@ -123,28 +147,7 @@ impl Ask {
             }
             return;
         }
-        if let Some(policy) = &self.policy {
-            // The worker has it: looking through a long prompt is part of its preparation.
-            stamps.preparing = clock.now();
-            if holds_blocked(policy, &self.input, engine.preparer().tokenizer()) {
-                for mut seat in seats {
-                    let end = outside(&seat, stamps).left(
-                        engine.labels(),
-                        FinishReason::ContentFilter,
-                        clock.now(),
-                    );
-                    (seat.events)(end);
-                }
-                return;
-            }
-        }
-        let options = PrepareOptions {
-            parse_special: self.parse_special,
-            now_unix_seconds: (clock.origin_unix_ms() + received / 1_000_000) / 1000,
-        };
-        let input = std::mem::replace(&mut self.input, PromptInput::Ids(Vec::new()));
-        let prepared = engine.preparer().prepare(input, &options, &clock, &mut stamps);
-        match prepared.and_then(|prepared| self.affordable(prepared.prompt, seats.len())) {
+        match self.prepared(seats.len(), engine, &mut stamps) {
             Ok(prompt) => {
                 stamps.created = clock.now();
                 let first = seats.first().map(|seat| seat.id);
@@ -172,33 +175,53 @@ impl Ask {
                     ids.into_iter().for_each(|id| engine.abort(id, reason, at));
                 }
             }
-            Err(reason) => {
+            Err(why) => {
                 for mut seat in seats {
-                    let end = outside(&seat, stamps).refused(engine.labels(), reason.clone(), clock.now());
-                    (seat.events)(end);
+                    let (outside, now) = (outside(&seat, stamps), clock.now());
+                    (seat.events)(match &why {
+                        Unasked::Blocked => outside.left(engine.labels(), FinishReason::ContentFilter, now),
+                        Unasked::Refused(reason) => outside.refused(engine.labels(), reason.clone(), now),
+                    });
                 }
             }
         }
     }
 }
 
-/// The tokens that were asked for: none where no number was named, because what the context leaves is not asked for.
-pub fn answer_tokens(params: &SamplingParams, num_choices: usize) -> u64 {
-    match params.max_tokens {
-        u32::MAX => 0,
-        max_tokens => u64::from(max_tokens).saturating_mul(num_choices as u64),
-    }
+/// Why a prompt does not get to the engine.
+enum Unasked {
+    /// It holds what the policy blocks.
+    Blocked,
+    /// It is none, or too long, or its caller cannot pay for it.
+    Refused(RejectReason),
 }
 
-/// Whether a prompt holds what is blocked: each message by itself, the template's own words left out.
-fn holds_blocked(policy: &ContentPolicy, input: &PromptInput, tokenizer: Option<&Arc<Tokenizer>>) -> bool {
-    match input {
-        PromptInput::Raw(text) => policy.blocks(text),
-        PromptInput::Chat(messages) => messages.iter().any(|message| policy.blocks(&message.content)),
-        PromptInput::Ids(ids) => tokenizer.is_some_and(|tokenizer| {
-            let bytes: Vec<u8> = ids.iter().flat_map(|id| tokenizer.bytes_of(*id)).collect();
-            policy.blocks(&String::from_utf8_lossy(&bytes))
-        }),
+/// What was sent, to be searched: each message by itself, the template's own words left out.
+enum SentText {
+    Texts(Vec<String>),
+    /// The prompt's own ids; their text is made when they are known to fit.
+    Ids,
+}
+
+impl SentText {
+    fn of(input: &PromptInput) -> Self {
+        match input {
+            PromptInput::Raw(text) => Self::Texts(vec![text.clone()]),
+            PromptInput::Chat(messages) => {
+                Self::Texts(messages.iter().map(|message| message.content.clone()).collect())
+            }
+            PromptInput::Ids(_) => Self::Ids,
+        }
+    }
+
+    fn is_blocked(&self, policy: &ContentPolicy, prompt: &[u32], tokenizer: Option<&Tokenizer>) -> bool {
+        match self {
+            Self::Texts(texts) => texts.iter().any(|text| policy.blocks(text)),
+            Self::Ids => tokenizer.is_some_and(|tokenizer| {
+                let bytes: Vec<u8> = prompt.iter().flat_map(|id| tokenizer.bytes_of(*id)).collect();
+                policy.blocks(&String::from_utf8_lossy(&bytes))
+            }),
+        }
     }
 }
 

@@ -4,13 +4,15 @@
 //! full again). A request is taken when it comes. Tokens are taken when they are known: a prompt's when it has been
 //! tokenised and handed to the engine, an answer's one by one as they are made; so they may run into debt, and whoever has
 //! nothing left is refused until the debt is paid off. Over time nobody gets more than the limit; within a minute the
-//! excess is what was running when the last token of it was used.
-//! Pure: the instant is an argument. Invariant: what was taken is never forgotten, also where the limits change.
+//! excess is what was running when the last token of it was used. What may take more than the whole quota by itself is
+//! refused at any time ([`Demand`]), so that one call leaves no long debt.
+//! Pure: the instant is an argument. Invariant: what was taken under a limit is not forgotten as long as there is one, also
+//! where it changes; nothing is counted without a limit, and whoever gets one begins with all of it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstlight_engine::clock::{Clock, Nanos};
-use firstlight_engine::request::RejectReason;
+use firstlight_engine::request::{RejectReason, SamplingParams};
 
 use crate::clock::InstantClock;
 
@@ -41,6 +43,39 @@ impl Quota {
             Self::Requests => "requests",
             Self::Tokens => "tokens",
         }
+    }
+}
+
+/// What one prompt and its answers may take at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    max_tokens: u32,
+    num_choices: u64,
+    max_model_len: u32,
+}
+
+impl Demand {
+    /// Of `num_choices` answers. One alone for which no number was named asks for nothing: it gets what the context leaves,
+    /// and no caller can know how much that is. Of several each may take all that the context leaves.
+    pub fn new(params: &SamplingParams, num_choices: usize, max_model_len: u32) -> Self {
+        let max_tokens = match (params.max_tokens, num_choices) {
+            (u32::MAX, 1) => 0,
+            (max_tokens, _) => max_tokens,
+        };
+        Self { max_tokens, num_choices: num_choices as u64, max_model_len }
+    }
+
+    /// Tokens, with a prompt of `prompt_len`: no answer is longer than what the context leaves beside it.
+    pub fn tokens(self, prompt_len: u64) -> u64 {
+        let room = u64::from(self.max_model_len).saturating_sub(prompt_len);
+        let answers = u64::from(self.max_tokens).min(room).saturating_mul(self.num_choices);
+        prompt_len.saturating_add(answers)
+    }
+
+    /// Tokens, however long the prompt is: a longer one takes more until it leaves less to the answers, so that it is the
+    /// shortest or the longest that takes the least.
+    pub fn least(self) -> u64 {
+        self.tokens(1).min(self.tokens(u64::from(self.max_model_len.saturating_sub(1)).max(1)))
     }
 }
 
@@ -171,7 +206,7 @@ impl Account {
         Self { state: Mutex::new(State { limits, ..Default::default() }) }
     }
 
-    /// Other limits from now on; what was used stays used.
+    /// Other limits from now on; what was used stays used, except where there is no limit on it for a while.
     pub fn relimit(&self, limits: Limits, now: Nanos) {
         let state = &mut *self.state();
         if state.limits != limits {
@@ -310,6 +345,25 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_asks_for_no_more_than_the_context_leaves() {
+        let check = |max_tokens: u32, num_choices: usize, prompt_len: u64, expected: [u64; 2]| {
+            let params = SamplingParams { max_tokens, ..Default::default() };
+            let demand = Demand::new(&params, num_choices, 256);
+            let got = [demand.tokens(prompt_len), demand.least()];
+            assert_eq!(got, expected, "{num_choices} of {max_tokens} after {prompt_len}");
+            assert!((1..256).all(|len| demand.tokens(len) >= demand.least()), "{demand:?}");
+        };
+        check(10, 1, 20, [30, 11]);
+        check(10, 3, 20, [50, 31]);
+        check(5000, 1, 20, [256, 256]);
+        check(5000, 8, 20, [20 + 236 * 8, 255 + 8]);
+        check(200, 2, 100, [100 + 156 * 2, 255 + 2]);
+        check(u32::MAX, 1, 20, [20, 1]);
+        check(u32::MAX, 8, 20, [20 + 236 * 8, 255 + 8]);
+        check(0, 1, 20, [20, 1]);
+    }
+
+    #[test]
     fn what_was_used_stays_used_under_another_limit() {
         let account = account(10, 100);
         account.take_tokens(50, 0);
@@ -322,5 +376,9 @@ mod tests {
         assert_eq!(left(0), [(0, 100 * S)]);
         check(&account, 0, Err((Quota::Tokens, 42 * S)));
         assert_eq!(left(100 * S), [(30, 0)]);
+        account.take_tokens(30, 100 * S);
+        account.relimit(Limits::default(), 100 * S);
+        account.relimit(Limits { requests: None, tokens: Some(30) }, 100 * S);
+        assert_eq!(left(100 * S), [(30, 0)], "nothing is counted without a limit");
     }
 }

@@ -5,8 +5,11 @@
 
 mod screen;
 
+use std::collections::HashSet;
+
 use regex_automata::meta;
-use regex_automata::nfa::thompson::{Config, NFA, State, WhichCaptures};
+use regex_automata::nfa::thompson::{Compiler, Config, NFA, State, WhichCaptures};
+use regex_automata::util::look::Look;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 
@@ -25,8 +28,18 @@ pub struct ContentPolicy {
 /// Where a match can begin: what its first byte leads to, so that a byte which begins nothing costs one look.
 #[derive(Debug)]
 struct Starts {
+    /// Without a word about the place.
+    free: Firsts,
+    /// Where an assertion about the place comes first: each that there is once, however many rules begin with it.
+    asserted: Vec<(Look, Firsts)>,
+}
+
+/// What can come first.
+#[derive(Debug)]
+struct Firsts {
+    /// For each byte, what it leads to.
     after: Vec<Vec<StateID>>,
-    /// Assertions about the place that stand before the first byte.
+    /// Assertions that stand before the first byte.
     looks: Vec<StateID>,
 }
 
@@ -43,7 +56,8 @@ pub struct PolicyError {
 impl ContentPolicy {
     /// The most rules in one policy.
     pub const MAX_RULES: usize = 4096;
-    /// The most bytes in one phrase. Whatever its spelling, it is held back whole.
+    /// The most bytes in one phrase. Whatever the case, it is held back whole, unless so much white space stands between
+    /// its words that it is longer than [`Self::MAX_HELD_BYTES`].
     pub const MAX_PHRASE_BYTES: usize = 256;
     /// The most bytes in one pattern.
     pub const MAX_PATTERN_BYTES: usize = 2048;
@@ -65,19 +79,19 @@ impl ContentPolicy {
             return Err(all(format!("a policy has 1 to {most} rules and this one {count}")));
         }
         for (idx, pattern) in patterns.iter().enumerate() {
-            let refuse = |sentence: String| PolicyError { rule_idx: Some(idx), sentence };
             if pattern.len() > Self::MAX_PATTERN_BYTES {
                 let (bytes, most) = (pattern.len(), Self::MAX_PATTERN_BYTES);
-                return Err(refuse(format!("the pattern has {bytes} bytes and may have {most}; shorten it")));
-            }
-            let nfa = compile(std::slice::from_ref(pattern), Self::MAX_RULE_SIZE).map_err(refuse)?;
-            if nfa.has_empty() {
-                return Err(refuse(
-                    "the pattern matches the empty text, so it would block everything".into(),
-                ));
+                let sentence = format!("the pattern has {bytes} bytes and may have {most}; shorten it");
+                return Err(PolicyError { rule_idx: Some(idx), sentence });
             }
         }
-        let nfa = compile(patterns, Self::MAX_SIZE).map_err(all)?;
+        let nfa = compile(&compiler(Self::MAX_SIZE), patterns);
+        // Rule by rule only where one of them may be to blame: all together take at least what the largest takes.
+        let is_fine = |nfa: &NFA| !nfa.has_empty() && nfa.memory_usage() <= Self::MAX_RULE_SIZE;
+        if !nfa.as_ref().is_ok_and(is_fine) {
+            check_each(patterns)?;
+        }
+        let nfa = nfa.map_err(all)?;
         let config =
             meta::Config::new().nfa_size_limit(Some(Self::MAX_SIZE)).which_captures(WhichCaptures::None);
         let whole = meta::Regex::builder().configure(config).build_many(patterns);
@@ -101,12 +115,29 @@ impl ContentPolicy {
     }
 }
 
-fn compile(patterns: &[String], max_size: usize) -> Result<NFA, String> {
+fn compiler(max_size: usize) -> Compiler {
     let config =
         Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(max_size)).shrink(false);
-    let limits = syntax::Config::new().nest_limit(64);
-    let built = NFA::compiler().configure(config).syntax(limits).build_many(patterns);
-    built.map_err(|error| match error.size_limit() {
+    let mut compiler = NFA::compiler();
+    compiler.configure(config).syntax(syntax::Config::new().nest_limit(64));
+    compiler
+}
+
+/// Names the first rule that cannot be one.
+fn check_each(patterns: &[String]) -> Result<(), PolicyError> {
+    // One for all: what it keeps between two rules is most of what a short rule takes.
+    let compiler = compiler(ContentPolicy::MAX_RULE_SIZE);
+    for (idx, pattern) in patterns.iter().enumerate() {
+        let refuse = |sentence: String| PolicyError { rule_idx: Some(idx), sentence };
+        if compile(&compiler, std::slice::from_ref(pattern)).map_err(refuse)?.has_empty() {
+            return Err(refuse("the pattern matches the empty text, so it would block everything".into()));
+        }
+    }
+    Ok(())
+}
+
+fn compile(compiler: &Compiler, patterns: &[String]) -> Result<NFA, String> {
+    compiler.build_many(patterns).map_err(|error| match error.size_limit() {
         Some(limit) => format!("compiled it takes more than {limit} bytes; make it simpler"),
         None => match std::error::Error::source(&error) {
             Some(source) => format!("it is no pattern: {}", one_line(&source.to_string())),
@@ -121,23 +152,62 @@ fn one_line(text: &str) -> String {
 
 impl Starts {
     fn of(nfa: &NFA) -> Self {
-        let mut starts = Self { after: vec![Vec::new(); 256], looks: Vec::new() };
-        let (mut stack, mut seen) = (vec![nfa.start_anchored()], std::collections::HashSet::new());
+        let free = Firsts::of(nfa, vec![nfa.start_anchored()]);
+        let mut behind: Vec<(Look, Vec<StateID>)> = Vec::new();
+        for &id in &free.looks {
+            let State::Look { look, next } = nfa.state(id) else { continue };
+            match behind.iter_mut().find(|(known, _)| known == look) {
+                Some((_, nexts)) => nexts.push(*next),
+                None => behind.push((*look, vec![*next])),
+            }
+        }
+        let asserted = behind.into_iter().map(|(look, nexts)| (look, Firsts::of(nfa, nexts))).collect();
+        Self { free, asserted }
+    }
+}
+
+impl Firsts {
+    fn of(nfa: &NFA, from: Vec<StateID>) -> Self {
+        let mut firsts = Self { after: vec![Vec::new(); 256], looks: Vec::new() };
+        let (mut stack, mut seen) = (from, HashSet::new());
         while let Some(id) = stack.pop() {
             if !seen.insert(id) {
                 continue;
             }
             match nfa.state(id) {
-                State::Look { .. } => starts.looks.push(id),
+                State::Look { .. } => firsts.looks.push(id),
                 state if state.is_epsilon() => stack.extend(screen::nexts(state)),
                 state => {
                     for byte in 0..=u8::MAX {
-                        let next = screen::after(state, byte);
-                        starts.after[usize::from(byte)].extend(next);
+                        firsts.after[usize::from(byte)].extend(screen::after(state, byte));
                     }
                 }
             }
         }
-        starts
+        firsts
+    }
+
+    /// Whether nothing begins with `byte`.
+    fn lack(&self, byte: u8) -> bool {
+        self.after[usize::from(byte)].is_empty() && self.looks.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assertion_that_many_rules_begin_with_is_asked_once() {
+        let check = |pattern: fn(usize) -> String, expected: &[(Look, usize)]| {
+            let patterns: Vec<String> = (0..200).map(pattern).collect();
+            let starts = ContentPolicy::new(&patterns).unwrap().starts;
+            let got: Vec<_> =
+                starts.asserted.iter().map(|(look, f)| (*look, f.after[usize::from(b'w')].len())).collect();
+            assert_eq!(got, expected, "{}", patterns[0]);
+        };
+        check(|n| format!("w{n}"), &[]);
+        check(|n| format!(r"\bw{n}\b"), &[(Look::WordUnicode, 200)]);
+        check(|n| format!("(?m)^w{n}$"), &[(Look::StartLF, 200)]);
     }
 }

@@ -88,8 +88,11 @@ impl Preparer {
         self.text.as_ref().map(|text| &text.tokenizer)
     }
 
-    /// Prepares one prompt and writes `preparing` (unless the host has, because it began before), `templated` and `tokenised` into `stamps`; where there is no
-    /// template (or no text), a stamp equals the one before it. On a refusal the stamps not reached stay as they were.
+    /// Prepares one prompt and writes `preparing`, `templated` and `tokenised` into `stamps`; where there is no template
+    /// (or no text), a stamp equals the one before it. On a refusal the stamps not reached stay as they were.
+    ///
+    /// # Errors
+    /// The input is empty, no conversation, longer than the context, or nothing that this model can read.
     pub fn prepare(
         &self,
         input: PromptInput,
@@ -97,9 +100,7 @@ impl Preparer {
         clock: &dyn Clock,
         stamps: &mut HostStamps,
     ) -> Result<Prepared, RejectReason> {
-        if stamps.preparing == 0 {
-            stamps.preparing = clock.now();
-        }
+        stamps.preparing = clock.now();
         let prepared = match input {
             PromptInput::Ids(prompt) => {
                 stamps.templated = stamps.preparing;
@@ -116,7 +117,8 @@ impl Preparer {
             }
             PromptInput::Chat(messages) => {
                 let text_side = self.text_side()?;
-                check_messages(&messages)?;
+                // What a template leaves out is bounded by the context too: a host may search all that was sent.
+                self.check_prompt_bytes(check_messages(&messages)?)?;
                 let marked = text_side.render(&messages, options)?;
                 stamps.templated = clock.now();
                 self.check_prompt_bytes(marked.text.len())?;
@@ -229,7 +231,8 @@ fn check_text_bytes(bytes: usize) -> Result<(), RejectReason> {
     Ok(())
 }
 
-fn check_messages(messages: &[ChatMessage]) -> Result<(), RejectReason> {
+/// The bytes of what the messages say.
+fn check_messages(messages: &[ChatMessage]) -> Result<usize, RejectReason> {
     let refuse = |sentence: String| Err(RejectReason::Preparation(sentence));
     if messages.is_empty() {
         return refuse("the conversation is empty; send at least one message".to_owned());
@@ -252,5 +255,7 @@ fn check_messages(messages: &[ChatMessage]) -> Result<(), RejectReason> {
             ));
         }
     }
-    check_text_bytes(messages.iter().map(|m| m.content.len()).sum())
+    let bytes = messages.iter().map(|m| m.content.len()).sum();
+    check_text_bytes(bytes)?;
+    Ok(bytes)
 }

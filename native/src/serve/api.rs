@@ -27,8 +27,8 @@ use super::openapi::{self, Facts};
 use super::relay::{self, Admitted, Edge, json_response};
 use super::server::Server;
 use super::wire::call::{Call, Form};
-use crate::ask::answer_tokens;
 use crate::failure::Failure;
+use crate::quota::Demand;
 use crate::run::draw_seed;
 
 /// All paths.
@@ -138,7 +138,11 @@ async fn call(
         return Err(ApiError::too_many_choices(num_choices, most));
     }
     if let Some(meter) = caller.meter() {
-        meter.covers(answer_tokens(&call.params, num_choices)).map_err(|reason| ApiError::from(&reason))?;
+        // What no prompt could make fit is refused before one is prepared. Several prompts are looked at together here
+        // only; once it is known, each is looked at by itself.
+        let demand = Demand::new(&call.params, call.num_choices, engine.limits().max_model_len);
+        let least = demand.least().saturating_mul(call.prompts.len() as u64);
+        meter.covers(least).map_err(|reason| ApiError::from(&reason))?;
     }
     let edge = Edge { received, checked, routed: engine.clock().now() };
     relay::answer(Admitted { server, engine, open, room }, caller, call, edge).await

@@ -170,7 +170,7 @@ impl Relay {
         heard: &mpsc::UnboundedSender<Heard>,
     ) -> (Sink, RequestLabels) {
         let choice = self.choices.len();
-        self.choices.push(Choice::new(id));
+        self.choices.push(Choice::new(id, ask.policy.clone()));
         let labels = self.server.gateway().labels(caller, format!("{}#{choice}", self.head.id));
         let sink = Sink {
             choice,

@@ -74,19 +74,28 @@ fn reload_files(server: Arc<Server>) -> Result<(), Failure> {
     let mut hangup = signal(SignalKind::hangup()).map_err(refused)?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            match server.gateway().reload() {
-                Ok(true) => note("the API keys were read again"),
-                Ok(false) => {}
-                Err(failure) => warn(&format!("the API keys stay as they were: {failure}")),
-            }
-            match server.policy().reload() {
-                Ok(true) => note("the policy was read again"),
-                Ok(false) => {}
-                Err(failure) => warn(&format!("the policy stays as it was: {failure}")),
+            let server = Arc::clone(&server);
+            // Compiling thousands of rules takes seconds, in which requests are answered.
+            if tokio::task::spawn_blocking(move || read_again(&server)).await.is_err() {
+                warn("the files were not read again, for a defect of firstlight; report it");
             }
         }
     });
     Ok(())
+}
+
+#[cfg(unix)]
+fn read_again(server: &Server) {
+    match server.gateway().reload() {
+        Ok(true) => note("the API keys were read again"),
+        Ok(false) => {}
+        Err(failure) => warn(&format!("the API keys stay as they were: {failure}")),
+    }
+    match server.policy().reload() {
+        Ok(true) => note("the policy was read again"),
+        Ok(false) => {}
+        Err(failure) => warn(&format!("the policy stays as it was: {failure}")),
+    }
 }
 
 #[cfg(windows)]

@@ -87,23 +87,28 @@ fn each_key_has_its_quotas_and_the_answer_says_when_to_come_again() {
 }
 
 fn check_tokens(server: &Server, refused: &dyn Fn(&Answer, &str, std::ops::RangeInclusive<u32>)) {
-    let complete = |max_tokens: u32| {
-        let body = json!({ "prompt": [5], "max_tokens": max_tokens, "temperature": 0, "ignore_eos": true });
-        post(server, "/v1/completions", &body, "sk-words", ("x-request-id", &format!("words-{max_tokens}")))
+    let ask = |prompt_len: usize, max_tokens: u64, n: usize, id: &str| {
+        let body = json!({
+            "prompt": vec![5; prompt_len], "max_tokens": max_tokens, "n": n, "temperature": 0, "ignore_eos": true,
+        });
+        post(server, "/v1/completions", &body, "sk-words", ("x-request-id", id))
     };
+    let complete = |max_tokens| ask(1, max_tokens, 1, &format!("words-{max_tokens}"));
     let in_the_book = |id: &str, expected: usize| {
         wait_until(&format!("{expected} timelines of {id} are in the book"), || {
             let found = get(server, &format!("/v1/timelines/{id}"), "sk-free").json();
             found["timelines"].as_array().map_or(0, Vec::len) == expected
         });
     };
-    for (max_tokens, timelines) in [(3, 0), (2, 1)] {
-        let answer = complete(max_tokens);
+    let too_large = [(1, 3, 1, 0), (1, 2, 1, 0), (2, 1, 1, 1), (1, 1, 2, 0), (1, 99_999_999_999, 4, 0)];
+    for (idx, (prompt_len, max_tokens, n, timelines)) in too_large.into_iter().enumerate() {
+        let id = format!("large-{idx}");
+        let answer = ask(prompt_len, max_tokens, n, &id);
         let error = &answer.json()["error"];
         assert_eq!((answer.status, &error["code"]), (400, &json!("request_too_large")), "{error}");
         assert!(answer.header("retry-after").is_none(), "waiting does not help");
         // What the edge refuses has no timeline; what is tokenised first has one.
-        in_the_book(&format!("words-{max_tokens}"), timelines);
+        in_the_book(&id, timelines);
     }
     assert_eq!(complete(1).status, 200, "one token of prompt and one of answer are all there is");
     refused(&complete(1), "2 tokens a minute", 1..=30);
@@ -255,6 +260,8 @@ fn check_prompts(server: &Server, follow: &dyn Fn(&str)) {
         wait_until("every choice is in the book", || server.timelines(id).len() == num_choices);
         for timeline in server.timelines(id) {
             assert_eq!(timeline["finish_reason"], "content_filter");
+            // The search is billed to the part after the tokenising.
+            assert!(timeline["stamps"]["tokenised"].is_u64(), "{timeline}");
             assert_eq!(
                 (&timeline["stamps"]["created"], &timeline["tokens"]["generated"]),
                 (&Value::Null, &json!(0))
@@ -266,6 +273,10 @@ fn check_prompts(server: &Server, follow: &dyn Fn(&str)) {
     refused("/v1/chat/completions", &chat(json!({ "stream": true, "n": 2 })), 2);
     refused("/v1/completions", &json!({ "prompt": "my token7" }), 1);
     refused("/v1/completions", &json!({ "prompt": ids }), 1);
+    // What does not fit the context is not searched, and says so.
+    let long = chat_body(&"secret word ".repeat(20_000), &json!({}));
+    let answer = server.post_bytes("/v1/chat/completions", long.to_string().into_bytes());
+    assert_eq!(answer.json()["error"]["code"], "context_length_exceeded");
     assert_eq!(server.chat("Is secret a word?", &json!({ "max_tokens": 1 })).status, 200);
 }
 
@@ -280,6 +291,8 @@ fn files_of_rules_that_cannot_be_used_are_told_with_their_line_before_anything_i
     };
     check("--api-keys", "# mine\nsk-a tokens=0\n", "line 2: tokens must be a whole number from 1");
     check("--api-keys", "sk-a\nsk-a name=b\n", "line 2: the key stands in an earlier line too");
+    let many: String = (0..4097).map(|n| format!("sk-{n}\n")).collect();
+    check("--api-keys", &many, "line 4097: at most 4096 API keys are taken");
     check("--policy", "\n\n/[/\n", "line 3: it is no pattern");
     check("--policy", "# nothing\n", "a policy has 1 to 4096 rules and this one 0");
 }

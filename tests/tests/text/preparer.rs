@@ -86,6 +86,19 @@ fn refusals_name_the_value() {
     check(PromptInput::Raw("x".repeat((4 << 20) + 1)), "4194305 bytes and at most 4194304");
     let halves = vec![message("user", &"x".repeat(2 << 20)), message("user", &"x".repeat((2 << 20) + 1))];
     check(PromptInput::Chat(halves), "4194305 bytes");
+    // Also where the template would leave it out.
+    let tokenizer = Tokenizer::from_gguf(tiny_chat("{{ messages[0].content }}")).unwrap();
+    let first_only = Preparer::new(Some(Arc::new(tokenizer)), 260, 100).unwrap();
+    let check_second = |len: usize, expected: Option<&str>| {
+        let two = vec![message("user", "x"), message("user", &"x".repeat(len))];
+        let refused = prepare(&first_only, PromptInput::Chat(two), false).err().map(|why| why.to_string());
+        match (&refused, expected) {
+            (Some(why), Some(part)) => assert!(why.contains(part), "{why}"),
+            (got, expected) => assert_eq!(got.as_deref(), expected),
+        }
+    };
+    check_second(1599, None);
+    check_second(1600, Some("1601 bytes and a context of 100 tokens"));
 
     let without = Preparer::new(None, 100, 100).unwrap();
     let refused = prepare(&without, PromptInput::Raw("x".into()), false).unwrap_err().to_string();

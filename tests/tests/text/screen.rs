@@ -86,6 +86,11 @@ fn assertions_see_what_stands_before_and_behind() {
     check(&["ab$"], "abc ab", "abc ", true);
     check(&["ab$"], "ab abc", "ab abc", false);
     check(&["ab\\b", "abc"], "abc", "", true);
+    check(&["\\b^ab", "\\bxy"], "xab ab xy", "xab ab ", true);
+    check(&["(?m)\\b^ab", "(?m)^xy", "zz"], "xab\nab", "xab\n", true);
+    check(&["\\bca", "(?m)^ca", "cat"], "oca oca\nca", "oca oca\n", true);
+    check(&["(?:\\b|x)cat"], "ocat xcat", "ocat ", true);
+    check(&["\\Bcat"], "cat ocat", "cat o", true);
 }
 
 #[test]

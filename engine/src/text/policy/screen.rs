@@ -8,9 +8,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use regex_automata::nfa::thompson::State;
+use regex_automata::util::look::Look;
 use regex_automata::util::primitives::StateID;
 
-use super::ContentPolicy;
+use super::{ContentPolicy, Firsts};
 
 /// What a piece of text came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ struct Thread {
 }
 
 /// The state of one answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Screen {
     policy: Arc<ContentPolicy>,
     /// What is held back, and before it one character that is out: assertions look at it.
@@ -127,10 +128,10 @@ impl Screen {
     fn step(&mut self, at: usize) -> Option<usize> {
         let byte = self.text.as_bytes()[at];
         let policy = Arc::clone(&self.policy);
-        let after_start = &policy.starts.after[usize::from(byte)];
+        let starts = &policy.starts;
         let begins = self.text.is_char_boundary(at);
-        if self.threads.is_empty() && (!begins || (after_start.is_empty() && policy.starts.looks.is_empty()))
-        {
+        let begins_nothing = || starts.free.lack(byte) && starts.asserted.iter().all(|(_, f)| f.lack(byte));
+        if self.threads.is_empty() && (!begins || begins_nothing()) {
             return None;
         }
         let (mut here, matched) = self.follow(Some(at));
@@ -138,9 +139,18 @@ impl Screen {
             return matched;
         }
         let start = self.base + at;
-        if begins {
-            let looks = policy.starts.looks.iter().map(|&state| Thread { state, start });
-            // The set of states that were seen still is that of this place.
+        let holds = |look| policy.nfa.look_matcher().matches(look, self.text.as_bytes(), at);
+        let is_open = |(look, firsts): &(Look, Firsts)| begins && !firsts.lack(byte) && holds(*look);
+        // One bit for each assertion that comes first; there are fewer than 32 kinds of them.
+        let open = (0..u32::BITS).zip(&starts.asserted).filter(|(_, one)| is_open(one));
+        let open = open.fold(0_u32, |open, (idx, _)| open | 1 << idx);
+        let asserted = || {
+            let firsts = (0..u32::BITS).zip(&starts.asserted).filter(|(idx, _)| open >> idx & 1 == 1);
+            firsts.map(|(_, (_, firsts))| firsts)
+        };
+        for firsts in asserted().filter(|firsts| !firsts.looks.is_empty()) {
+            // One more assertion behind the first is rare. The set of states that were seen still is that of this place.
+            let looks = firsts.looks.iter().map(|&state| Thread { state, start });
             let (more, _) = self.closure(looks.collect(), Some(at));
             here.extend(more);
         }
@@ -150,7 +160,9 @@ impl Screen {
             let next = after(policy.nfa.state(thread.state), byte);
             next.map(|state| Thread { state, ..thread })
         });
-        let begun = after_start.iter().filter(|_| begins).map(|&state| Thread { state, start });
+        let firsts = begins.then_some(&starts.free).into_iter().chain(asserted());
+        let begun = firsts.flat_map(|firsts| &firsts.after[usize::from(byte)]);
+        let begun = begun.map(|&state| Thread { state, start });
         for thread in moved.chain(begun) {
             if self.seen.insert(thread.state) {
                 self.threads.push(thread);

@@ -99,17 +99,18 @@ fn read(file: &Path, usual: Limits) -> Result<Vec<Line>, Failure> {
     for (number, words) in rule_file::lines(&text) {
         let refuse = |what: String| Failure::usage(format!("{shown}, line {number}: {what}"));
         let line = line(words, usual).map_err(refuse)?;
+        // Before the line is compared with all that are there.
+        if lines.len() == MAX_KEYS {
+            return Err(refuse(format!("at most {MAX_KEYS} API keys are taken; delete those not in use")));
+        }
         if lines.iter().any(|known| known.hash == line.hash) {
             return Err(refuse("the key stands in an earlier line too; delete one of the two".into()));
         }
         lines.push(line);
     }
-    match lines.len() {
-        0 => Err(Failure::usage(format!("{shown} holds no API key; write one a line"))),
-        n if n > MAX_KEYS => {
-            Err(Failure::usage(format!("{shown} holds {n} API keys and at most {MAX_KEYS} are taken")))
-        }
-        _ => Ok(lines),
+    match lines.is_empty() {
+        true => Err(Failure::usage(format!("{shown} holds no API key; write one a line"))),
+        false => Ok(lines),
     }
 }
 
