@@ -2,8 +2,8 @@
 //!
 //! What the policy blocks is searched for once the prompt is token ids and fits the context: a search takes time linear in
 //! the text, but a slow one, so nothing longer is searched. On the timeline this lies between `tokenised` and `created`,
-//! in the part `preparation.submit`. Never waits for the engine. Invariant: whoever asks hears exactly one `Finished`, also where the prompt was refused on
-//! the way.
+//! in the part `preparation.submit`. Never waits for the engine. Invariant: whoever asks hears exactly one `Finished`, also
+//! where the prompt was refused on the way.
 
 use std::sync::Arc;
 
@@ -208,7 +208,10 @@ impl SentText {
         match input {
             PromptInput::Raw(text) => Self::Texts(vec![text.clone()]),
             PromptInput::Chat(messages) => {
-                Self::Texts(messages.iter().map(|message| message.content.clone()).collect())
+                // A role is a word of the caller's too, and the template writes it out.
+                let said =
+                    messages.iter().flat_map(|message| [message.role.clone(), message.content.clone()]);
+                Self::Texts(said.collect())
             }
             PromptInput::Ids(_) => Self::Ids,
         }

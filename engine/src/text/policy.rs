@@ -55,7 +55,9 @@ pub struct PolicyError {
 
 impl ContentPolicy {
     /// The most rules in one policy.
-    pub const MAX_RULES: usize = 4096;
+    pub const MAX_RULES: usize = 1024;
+    /// What one search may remember of its way through the rules.
+    const SEARCH_CACHE_BYTES: usize = 16 << 20;
     /// The most bytes in one phrase. Whatever the case, it is held back whole, unless so much white space stands between
     /// its words that it is longer than [`Self::MAX_HELD_BYTES`].
     pub const MAX_PHRASE_BYTES: usize = 256;
@@ -92,8 +94,11 @@ impl ContentPolicy {
             check_each(patterns)?;
         }
         let nfa = nfa.map_err(all)?;
-        let config =
-            meta::Config::new().nfa_size_limit(Some(Self::MAX_SIZE)).which_captures(WhichCaptures::None);
+        // Many rules make many states of the searching automaton; one that keeps throwing them away is a slow one.
+        let config = meta::Config::new()
+            .nfa_size_limit(Some(Self::MAX_SIZE))
+            .hybrid_cache_capacity(Self::SEARCH_CACHE_BYTES)
+            .which_captures(WhichCaptures::None);
         let whole = meta::Regex::builder().configure(config).build_many(patterns);
         let whole = whole.map_err(|error| all(format!("the rules are too large together: {error}")))?;
         Ok(Self { starts: Starts::of(&nfa), whole, nfa })

@@ -122,7 +122,7 @@ mod tests {
             let (at, what) = compile(text).expect_err(text);
             assert!(at == line && what.contains(part) && !what.contains('\n'), "{text:?}: {at:?} {what}");
         };
-        check("", None, "1 to 4096 rules");
+        check("", None, "1 to 1024 rules");
         check("# a\n\n", None, "this one 0");
         check("a\n/b", Some(2), "begins and ends with /");
         check("a\n\n/b(/", Some(3), "unclosed group");

@@ -272,6 +272,8 @@ fn check_prompts(server: &Server, follow: &dyn Fn(&str)) {
     refused("/v1/chat/completions", &chat(json!({})), 1);
     refused("/v1/chat/completions", &chat(json!({ "stream": true, "n": 2 })), 2);
     refused("/v1/completions", &json!({ "prompt": "my token7" }), 1);
+    let role = json!({ "messages": [{ "role": "token7", "content": "x" }] });
+    refused("/v1/chat/completions", &role, 1);
     refused("/v1/completions", &json!({ "prompt": ids }), 1);
     // What does not fit the context is not searched, and says so.
     let long = chat_body(&"secret word ".repeat(20_000), &json!({}));
@@ -294,5 +296,5 @@ fn files_of_rules_that_cannot_be_used_are_told_with_their_line_before_anything_i
     let many: String = (0..4097).map(|n| format!("sk-{n}\n")).collect();
     check("--api-keys", &many, "line 4097: at most 4096 API keys are taken");
     check("--policy", "\n\n/[/\n", "line 3: it is no pattern");
-    check("--policy", "# nothing\n", "a policy has 1 to 4096 rules and this one 0");
+    check("--policy", "# nothing\n", "a policy has 1 to 1024 rules and this one 0");
 }

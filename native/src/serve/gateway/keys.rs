@@ -118,6 +118,11 @@ fn read(file: &Path, usual: Limits) -> Result<Vec<Line>, Failure> {
 fn line(text: &str, usual: Limits) -> Result<Line, String> {
     let mut words = text.split_whitespace();
     let key = words.next().unwrap_or_default();
+    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(
+            "a key has other characters than the visible ones of ASCII, which no header can hold".into()
+        );
+    }
     let (mut name, mut requests, mut tokens) = (None, None, None);
     for word in words {
         // The word is not shown whole: it may be a key that lacks its line's end.
@@ -203,6 +208,7 @@ mod tests {
         check("sk-a tokens=-1", Err("tokens must be"));
         check("sk-a tokens=1 tokens=2", Err("tokens is given twice"));
         check("sk-a name=a/b", Err("name: it must be"));
+        check("sk-é", Err("visible ones of ASCII"));
         check("sk-a budget=3", Err("a field is unknown"));
         check("sk-a sk-b", Err("one key a line"));
     }
