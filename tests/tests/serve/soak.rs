@@ -45,6 +45,7 @@ struct Tally {
 struct Book {
     timelines: usize,
     reasons: BTreeMap<String, usize>,
+    /// Of those that were let in.
     prompt_tokens: u64,
     generated: u64,
     parts_total: u64,
@@ -283,7 +284,9 @@ fn listen(server: &Server, book: &Mutex<Book>, closing: &AtomicBool) {
         let count = |name: &str| timeline["tokens"][name].as_u64().unwrap_or(0);
         let mut book = book.lock().expect("this is the only writer");
         book.timelines += 1;
-        book.prompt_tokens += count("prompt");
+        // The engine counts a prompt when it lets it in: one whose client left the queue before that is none of these.
+        let is_admitted = timeline["attempts"].as_array().is_some_and(|attempts| !attempts.is_empty());
+        book.prompt_tokens += if is_admitted { count("prompt") } else { 0 };
         book.generated += count("generated");
         book.after_disconnect += count("after_disconnect");
         book.parts_total += timeline["parts_total"].as_u64().expect("an ended request has parts");
