@@ -112,6 +112,18 @@ pub struct EngineCounters {
     pub generation_tokens_total: u64,
 }
 
+impl EngineCounters {
+    /// KV blocks that have an owner.
+    pub fn blocks_used(&self) -> usize {
+        self.blocks_total - self.blocks_free
+    }
+
+    /// The same as a share of the pool, 0 to 1; 0 where there is none.
+    pub fn kv_cache_usage(&self) -> f64 {
+        self.blocks_used() as f64 / self.blocks_total.max(1) as f64
+    }
+}
+
 /// The engine. See the module.
 pub struct Engine<R: ModelRunner, C: Clock> {
     runner: R,
@@ -331,7 +343,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             running: counters.running as u32,
             waiting: counters.waiting as u32,
             obstacle: pass.obstacle,
-            blocks_used: (counters.blocks_total - counters.blocks_free) as u32,
+            blocks_used: counters.blocks_used() as u32,
             blocks_total: counters.blocks_total as u32,
             preempted: pass.preempted.clone(),
         }

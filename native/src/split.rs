@@ -47,20 +47,15 @@ pub fn word(reason: FinishReason) -> &'static str {
 
 /// The parts that a person sees; those that are usually nothing only when they are something.
 fn named(parts: &Parts) -> Vec<(&'static str, Nanos)> {
-    let preparation = &parts.preparation;
     let before = parts.gateway + parts.route;
-    let prepare = preparation.wait + preparation.template + preparation.tokenise + preparation.submit;
-    let mut named = vec![("prepare", before + prepare)];
+    let mut named = vec![("prepare", before + parts.preparation.total())];
     if let Some(engine) = &parts.engine {
-        named.extend([
-            ("inbox", engine.inbox.model_load + engine.inbox.step),
-            ("queue", engine.queue_wait.total()),
-        ]);
+        named.extend([("inbox", engine.inbox.total()), ("queue", engine.queue_wait.total())]);
         let rare = [("requeue", engine.requeue.total()), ("lost prefill", engine.lost_prefill)];
         named.extend(rare.into_iter().filter(|(_, duration)| *duration > 0));
         named.push(("prefill", engine.prefill.total()));
     }
-    named.extend(parts.transport.map(|transport| ("write", transport.hold + transport.write)));
+    named.extend(parts.transport.map(|transport| ("write", transport.total())));
     named
 }
 

@@ -48,6 +48,29 @@ impl Drop for Scratch {
     }
 }
 
+/// A file of rules that a test writes and writes again, in a folder of its own.
+pub struct OwnFile {
+    path: PathBuf,
+    _folder: Scratch,
+}
+
+impl OwnFile {
+    pub fn new(text: &str) -> Self {
+        let folder = Scratch::new();
+        let file = Self { path: folder.join("rules"), _folder: folder };
+        file.write(text);
+        file
+    }
+
+    pub fn write(&self, text: &str) {
+        std::fs::write(&self.path, text).expect("the temporary folder is writable");
+    }
+
+    pub fn name(&self) -> &str {
+        self.path.to_str().expect("the temporary folder's name is text")
+    }
+}
+
 /// The command with an empty cache and none of the caller's settings.
 pub fn firstlight(cache: &Scratch, line: &[&str]) -> Command {
     let mut command = Command::new(binary());

@@ -97,7 +97,7 @@ impl EngineTtftSums {
     }
     /// The inbox's share, 0 to 1. The four shares sum to 1.
     pub fn inbox_share(&self) -> Option<f64> {
-        share(self.parts.inbox.model_load + self.parts.inbox.step, self.engine_ttft)
+        share(self.parts.inbox.total(), self.engine_ttft)
     }
     /// The share of waiting for the first admission.
     pub fn queue_share(&self) -> Option<f64> {
@@ -172,16 +172,15 @@ impl TtftSums {
     pub fn shares(&self) -> Option<[(&'static str, f64); 8]> {
         let (engine, transport) =
             (self.parts.engine.unwrap_or_default(), self.parts.transport.unwrap_or_default());
-        let p = self.parts.preparation;
         let sums = [
             ("gateway", self.parts.gateway),
             ("route", self.parts.route),
-            ("preparation", p.wait + p.template + p.tokenise + p.submit),
-            ("inbox", engine.inbox.model_load + engine.inbox.step),
+            ("preparation", self.parts.preparation.total()),
+            ("inbox", engine.inbox.total()),
             ("queue", engine.queue_wait.total()),
             ("prefill", engine.prefill.total()),
             ("waste", waste(&engine)),
-            ("transport", transport.hold + transport.write),
+            ("transport", transport.total()),
         ];
         share(0, self.ttft)?;
         Some(sums.map(|(name, sum)| (name, sum as f64 / self.ttft as f64)))

@@ -151,8 +151,7 @@ impl RequestTimeline {
         };
         if let (Some(engine), Some(created)) = (parts.engine, self.stamps.created()) {
             let stays = self.residency_parts();
-            let inbox = engine.inbox.model_load + engine.inbox.step;
-            self.equal(TimelineRule::Inbox, inbox, stays.inbox)?;
+            self.equal(TimelineRule::Inbox, engine.inbox.total(), stays.inbox)?;
             self.equal(TimelineRule::QueueWait, engine.queue_wait.total(), stays.queue_wait)?;
             self.equal(TimelineRule::Requeue, engine.requeue.total(), stays.requeue)?;
             self.equal(TimelineRule::LostPrefill, engine.lost_prefill, stays.lost_prefill)?;

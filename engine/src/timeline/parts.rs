@@ -93,6 +93,13 @@ pub struct Preparation {
     pub submit: Nanos,
 }
 
+impl Preparation {
+    /// All four together.
+    pub fn total(&self) -> Nanos {
+        self.wait + self.template + self.tokenise + self.submit
+    }
+}
+
 /// `queued - created`, apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InboxParts {
@@ -100,6 +107,13 @@ pub struct InboxParts {
     pub model_load: Nanos,
     /// The rest: the running step, or the driver's wake-up.
     pub step: Nanos,
+}
+
+impl InboxParts {
+    /// Both together.
+    pub fn total(&self) -> Nanos {
+        self.model_load + self.step
+    }
 }
 
 /// The five parts between `created` and the first token.
@@ -120,8 +134,7 @@ pub struct EngineParts {
 impl EngineParts {
     /// All five together.
     pub fn total(&self) -> Nanos {
-        self.inbox.model_load
-            + self.inbox.step
+        self.inbox.total()
             + self.queue_wait.total()
             + self.requeue.total()
             + self.lost_prefill
@@ -136,6 +149,13 @@ pub struct Transport {
     pub hold: Nanos,
     /// From text to the socket, terminal or page.
     pub write: Nanos,
+}
+
+impl Transport {
+    /// Both together.
+    pub fn total(&self) -> Nanos {
+        self.hold + self.write
+    }
 }
 
 /// All parts of one request.
@@ -160,12 +180,9 @@ impl Parts {
     pub fn total(&self) -> Nanos {
         self.gateway
             + self.route
-            + self.preparation.wait
-            + self.preparation.template
-            + self.preparation.tokenise
-            + self.preparation.submit
-            + self.engine.map_or(0, |e| e.total())
-            + self.transport.map_or(0, |t| t.hold + t.write)
+            + self.preparation.total()
+            + self.engine.map_or(0, |engine| engine.total())
+            + self.transport.map_or(0, |transport| transport.total())
     }
 }
 

@@ -20,7 +20,7 @@ const LABEL: usize = 26;
 /// inbox, queue, prefill and waste of an engine TTFT.
 pub fn four_parts(parts: &EngineParts) -> [(&'static str, Nanos); 4] {
     [
-        ("inbox", parts.inbox.model_load + parts.inbox.step),
+        ("inbox", parts.inbox.total()),
         ("queue", parts.queue_wait.total()),
         ("prefill", parts.prefill.total()),
         ("waste", parts.requeue.total() + parts.lost_prefill),

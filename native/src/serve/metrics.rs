@@ -202,22 +202,18 @@ impl Metrics {
 
 /// The parts by name; their sums over all requests add up to the sum of what was waited for.
 fn named(parts: &Parts) -> Vec<(&'static str, Nanos)> {
-    let preparation = parts.preparation;
-    let mut named = vec![
-        ("gateway", parts.gateway),
-        ("route", parts.route),
-        ("preparation", preparation.wait + preparation.template + preparation.tokenise + preparation.submit),
-    ];
+    let mut named =
+        vec![("gateway", parts.gateway), ("route", parts.route), ("preparation", parts.preparation.total())];
     if let Some(engine) = parts.engine {
         named.extend([
-            ("inbox", engine.inbox.model_load + engine.inbox.step),
+            ("inbox", engine.inbox.total()),
             ("queue_wait", engine.queue_wait.total()),
             ("requeue", engine.requeue.total()),
             ("lost_prefill", engine.lost_prefill),
             ("prefill", engine.prefill.total()),
         ]);
     }
-    named.extend(parts.transport.map(|transport| ("transport", transport.hold + transport.write)));
+    named.extend(parts.transport.map(|transport| ("transport", transport.total())));
     named
 }
 

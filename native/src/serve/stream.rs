@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::mpsc;
@@ -18,6 +19,9 @@ use crate::clock::InstantClock;
 /// Pieces that wait for the connection at most: what comes behind them stays with the relay.
 const PIECES: usize = 8;
 
+/// How long a stream may be silent before it says that it is alive.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
 /// What a stream carries at one time.
 #[derive(Debug)]
 pub struct Piece {
@@ -27,6 +31,18 @@ pub struct Piece {
     pub content_of: Option<usize>,
     /// Nothing comes after it.
     pub is_last: bool,
+}
+
+impl Piece {
+    /// What is no choice's text, with more to come.
+    pub fn aside(text: impl Into<Bytes>) -> Self {
+        Self { bytes: text.into(), content_of: None, is_last: false }
+    }
+
+    /// The sign of life: a comment, which readers of events pass over.
+    pub fn keep_alive() -> Self {
+        Self::aside(&b": keep-alive\n\n"[..])
+    }
 }
 
 /// When pieces were taken; 0 is never.

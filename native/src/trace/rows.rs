@@ -187,7 +187,7 @@ impl Table<'_> {
         let engine = self.parts.engine.unwrap_or_default();
         let waited = add(engine.queue_wait, engine.requeue);
         let submit = self.parts.preparation.submit;
-        let inbox = engine.inbox.model_load + engine.inbox.step;
+        let inbox = engine.inbox.total();
         let counts = self.timeline.tokens();
         let prompt_ids = u64::from(counts.prompt) * 4;
         let admission = Row {

@@ -3,38 +3,18 @@
 //! What they get is claimed in Python, in `tests/python`; here are the server and, for the load generator, the books.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use firstlight_tests::{clients_python, full, golden_path, load_python, script_path};
 use serde_json::{Value, json};
 
 use super::server::Server;
+use crate::cli::Scratch;
 use crate::cli::answers::check_sums;
 
 /// A key that the server knows.
 const KEY: &str = "sk-clients";
-
-/// A folder of its own, gone at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("firstlight-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A program that knows nothing of this machine's settings, for proxies and other services among them, and writes nothing
 /// into the checkout.
@@ -47,14 +27,14 @@ fn bare(program: &Path, home: &Path) -> Command {
 
 #[test]
 fn the_openai_package_and_langchain_get_what_they_ask_for() {
-    let folder = Folder::new("clients");
-    std::fs::write(folder.file("keys"), KEY).expect("the folder is writable");
-    let mut python = bare(&clients_python(), &folder.0);
+    let folder = Scratch::new();
+    std::fs::write(folder.join("keys"), KEY).expect("the folder is writable");
+    let mut python = bare(&clients_python(), &folder.path);
     python.arg(script_path("clients.py")).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut script = python.spawn().expect("Python starts");
     let mut lines = BufReader::new(script.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
     assert_eq!(lines.next().as_deref(), Some("ready"), "everything is imported");
-    let keys = folder.file("keys").to_string_lossy().into_owned();
+    let keys = folder.join("keys").to_string_lossy().into_owned();
     let limits = ["--slots", "2", "--max-waiting", "4", "--max-body", "1MiB", "--grace", "1000"];
     // The script comes while the model is being loaded.
     let mut server = Server::open(&[&limits[..], &["--api-keys", &keys]].concat());
@@ -80,7 +60,7 @@ const REQUESTS: usize = 8;
 const OUTPUT_TOKENS: u64 = 24;
 
 /// The load generator's figures of each request against the server's own of the same request.
-fn check_guidellm(folder: &Folder) {
+fn check_guidellm(folder: &Scratch) {
     let server = Server::start(&["--slots", "4"]);
     let benchmark = guidellm(&server, folder);
     let requests = |state: &str| benchmark["requests"][state].as_array().cloned().unwrap_or_default();
@@ -124,14 +104,14 @@ fn check_agreement(request: &Value, timeline: &Value) {
 }
 
 /// Runs it without a network, its prompts made with the reference tokenizer: its benchmark.
-fn guidellm(server: &Server, folder: &Folder) -> Value {
-    let tokenizer = folder.file("tokenizer");
+fn guidellm(server: &Server, folder: &Scratch) -> Value {
+    let tokenizer = folder.join("tokenizer");
     std::fs::create_dir_all(&tokenizer).expect("the folder is writable");
     std::fs::copy(golden_path("tokenizer.json"), tokenizer.join("tokenizer.json")).expect("it is copied");
     let config = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>" });
     std::fs::write(tokenizer.join("tokenizer_config.json"), config.to_string()).expect("it is written");
-    let report = folder.file("guidellm.json");
-    let mut command = bare(&load_python().with_file_name("guidellm"), &folder.0);
+    let report = folder.join("guidellm.json");
+    let mut command = bare(&load_python().with_file_name("guidellm"), &folder.path);
     command.envs([("HF_HUB_OFFLINE", "1"), ("TRANSFORMERS_OFFLINE", "1")]).args(["run", "--disable-console"]);
     let url = server.url("");
     for (flag, value) in [

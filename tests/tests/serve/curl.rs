@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::server::{Answer, Server};
+use crate::cli::Scratch;
 use crate::cli::answers::check_sums;
 
 /// Where the README's server listens.
@@ -56,19 +57,17 @@ fn run(command: &str, server: &Server, home: &Path) -> Answer {
 fn the_readmes_curl_commands_do_what_it_says() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let commands = commands(&std::fs::read_to_string(readme).expect("the README is readable"));
-    let home = std::env::temp_dir().join(format!("firstlight-curl-{}", std::process::id()));
-    std::fs::create_dir_all(&home).expect("the temporary folder is writable");
+    let home = Scratch::new();
     let server = Server::start(&[]);
     let mut seen = Vec::new();
     for command in &commands {
         let rest = command.split_once(ADDRESS).unwrap_or_else(|| panic!("{command} asks another server")).1;
         let path = rest.split([' ', '\'', '"', '\n']).next().unwrap_or_default();
-        let answer = run(command, &server, &home);
+        let answer = run(command, &server, &home.path);
         assert_eq!(answer.status, 200, "{command}: {}", String::from_utf8_lossy(&answer.body));
         check_answer(path, command, &answer);
         seen.push(path);
     }
-    let _ = std::fs::remove_dir_all(&home);
     for path in ["/v1/chat/completions", "/v1/completions", "/tokenize", "/metrics"] {
         assert!(seen.contains(&path), "the README shows {path}: {seen:?}");
     }

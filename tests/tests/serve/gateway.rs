@@ -1,38 +1,12 @@
 //! What stands before the engine: quotas, the content policy, and the names of what came by which way.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::server::{Answer, Server, chat_body, wait_until};
-use crate::cli::binary;
-
-/// A file that goes away with the test.
-struct OwnFile(PathBuf);
-
-impl OwnFile {
-    fn new(name: &str, text: &str) -> Self {
-        let file = Self(std::env::temp_dir().join(format!("firstlight-{name}-{}", std::process::id())));
-        file.write(text);
-        file
-    }
-
-    fn write(&self, text: &str) {
-        std::fs::write(&self.0, text).expect("the temporary folder is writable");
-    }
-
-    fn name(&self) -> &str {
-        self.0.to_str().expect("the temporary folder's name is text")
-    }
-}
-
-impl Drop for OwnFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+use crate::cli::{OwnFile, binary};
 
 /// A POST with a key and one more header.
 fn post(server: &Server, path: &str, body: &Value, key: &str, more: (&str, &str)) -> Answer {
@@ -52,7 +26,7 @@ fn get(server: &Server, path: &str, key: &str) -> Answer {
 fn each_key_has_its_quotas_and_the_answer_says_when_to_come_again() {
     // Half a minute and more for one of each, so that none comes back while the test runs.
     let first = "sk-one requests=1 name=alice\nsk-words tokens=2\nsk-free requests=unlimited\n";
-    let keys = OwnFile::new("quotas", first);
+    let keys = OwnFile::new(first);
     let line = ["--api-keys", keys.name(), "--requests-per-minute", "9", "--replica", "east-1"];
     let server = Server::start(&line);
     let tokenize = |key: &str| post(&server, "/tokenize", &json!({ "prompt": "hi" }), key, ("x-a", "b"));
@@ -161,7 +135,7 @@ const QUESTION: &str = "Write a short story about a dog.";
 
 #[test]
 fn what_the_policy_blocks_is_neither_taken_nor_said() {
-    let rules = OwnFile::new("policy", "# nothing that anybody says\nqqq zzz\n");
+    let rules = OwnFile::new("# nothing that anybody says\nqqq zzz\n");
     let server = Server::start(&["--policy", rules.name(), "--slots", "4"]);
     let follow = |text: &str| {
         rules.write(text);
@@ -285,7 +259,7 @@ fn check_prompts(server: &Server, follow: &dyn Fn(&str)) {
 #[test]
 fn files_of_rules_that_cannot_be_used_are_told_with_their_line_before_anything_is_loaded() {
     let check = |flag: &str, text: &str, expected: &str| {
-        let file = OwnFile::new("rules", text);
+        let file = OwnFile::new(text);
         let command = ["serve", "--port", "0", flag, file.name()];
         let refused = Command::new(binary()).args(command).output().expect("the binary starts");
         let words = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -5,7 +5,7 @@ use std::io::Read;
 use serde_json::json;
 
 use super::server::{Server, chat_body, wait_until};
-use crate::cli::binary;
+use crate::cli::{OwnFile, binary};
 
 #[test]
 fn it_says_503_while_loading_and_while_stopping_and_loses_no_answer() {
@@ -72,11 +72,7 @@ fn when_the_grace_ends_answers_are_cancelled_in_words_and_a_second_signal_ends_a
     let body = chat_body("Tell me a long story.", &more);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut socket = server.connect();
-            use std::io::Write;
-            let body = body.to_string();
-            let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-            socket.write_all(head.as_bytes()).expect("it is sent");
+            let mut socket = server.begin("/v1/chat/completions", &[], &body);
             let mut rest = Vec::new();
             let _ = socket.read_to_end(&mut rest);
         });
@@ -90,10 +86,8 @@ fn when_the_grace_ends_answers_are_cancelled_in_words_and_a_second_signal_ends_a
 
 #[test]
 fn keys_are_asked_for_and_read_again_and_an_open_address_needs_them() {
-    let folder = std::env::temp_dir().join(format!("firstlight-keys-{}", std::process::id()));
-    std::fs::write(&folder, "# mine\nsk-one\n").expect("the temporary folder is writable");
-    let file = folder.to_string_lossy().into_owned();
-    let line = ["--host", "0.0.0.0", "--api-keys", &file, "--cors", "https://example.org"];
+    let keys = OwnFile::new("# mine\nsk-one\n");
+    let line = ["--host", "0.0.0.0", "--api-keys", keys.name(), "--cors", "https://example.org"];
     let mut server = Server::open(&line);
     server.address = server.address.replace("0.0.0.0", "127.0.0.1");
     let ask = |key: Option<&str>| {
@@ -116,17 +110,16 @@ fn keys_are_asked_for_and_read_again_and_an_open_address_needs_them() {
         assert_eq!(ask(key), status, "{key:?}");
     }
     assert_eq!(server.get("/health").0, 503, "health is for everybody, and the model is not there yet");
-    std::fs::write(&folder, "sk-two\n").expect("the temporary folder is writable");
+    keys.write("sk-two\n");
     server.signal("HUP");
     server.hear("the API keys were read again");
     assert_eq!((ask(Some("Bearer sk-two")), ask(Some("Bearer sk-one"))), (200, 401));
-    std::fs::write(&folder, "\n# none\n").expect("the temporary folder is writable");
+    keys.write("\n# none\n");
     server.signal("HUP");
     server.hear("the API keys stay as they were");
     assert_eq!(ask(Some("Bearer sk-two")), 200);
     check_cors(&server);
     drop(server);
-    let _ = std::fs::remove_file(&folder);
     let refused =
         std::process::Command::new(binary()).args(["serve", "--host", "0.0.0.0", "--port", "0"]).output();
     let refused = refused.expect("the binary starts");

@@ -7,7 +7,7 @@ use std::time::Instant;
 use firstlight_tests::TestRng;
 use serde_json::{Value, json};
 
-use super::server::{Answer, Server, chat_body, wait_until};
+use super::server::{Answer, Server, chat_body, post_text, wait_until};
 use crate::cli::answers::check_sums;
 
 const CLIENTS: usize = 64;
@@ -184,16 +184,8 @@ fn a_full_queue_is_an_answer_and_clients_that_vanish_anywhere_leave_nothing_behi
 
 fn check_full_queue(server: &Server) {
     let long = json!({ "max_tokens": 4000, "stream": true, "ignore_eos": true });
-    let body = chat_body("Tell me a story.", &long).to_string();
-    let begin = || {
-        let mut socket = server.connect();
-        let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        socket.write_all(head.as_bytes()).expect("it is sent");
-        socket
-    };
+    let body = chat_body("Tell me a story.", &long);
+    let begin = || server.begin("/v1/chat/completions", &[], &body);
     let running = begin();
     wait_until("it runs", || server.get("/v1/steps?last=1").1["steps"][0]["decode_rows"] == 1);
     let waiting: Vec<_> = (0..4).map(|_| begin()).collect();
@@ -216,8 +208,8 @@ fn check_random_vanishing(server: &Server) {
         let sockets: Vec<_> = (0..8)
             .map(|_| {
                 let more = json!({ "max_tokens": 8, "stream": rng.below(2) == 0, "ignore_eos": true });
-                let body = chat_body(&"word ".repeat(rng.below(60)), &more).to_string();
-                let all = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                let body = chat_body(&"word ".repeat(rng.below(60)), &more);
+                let all = post_text("/v1/chat/completions", &[], &body);
                 let sent = match rng.below(4) {
                     0 => rng.below(all.len()),
                     _ => all.len(),
@@ -241,11 +233,7 @@ fn check_random_vanishing(server: &Server) {
     timelines.iter().for_each(check_sums);
     let after = |timeline: &Value| timeline["tokens"]["after_disconnect"].as_u64().unwrap_or(0);
     assert!(timelines.iter().all(|timeline| after(timeline) <= 1), "the step that ran, and no more");
-    let answer = server.send(ureq::http::Request::get(server.url("/metrics")).body(Vec::new()));
-    let page = String::from_utf8(answer.body).expect("text");
-    let ended = page.lines().filter(|line| line.starts_with("firstlight_request_success_total{"));
-    let ended: usize =
-        ended.filter_map(|line| line.rsplit_once(' ')).map(|(_, n)| n.parse().unwrap_or(0)).sum();
+    let ended = server.metric("firstlight_request_success_total", "") as usize;
     assert_eq!(ended, timelines.len(), "each is counted once");
     assert!(timelines.len() > VANISHING / 2, "most had sent all: {}", timelines.len());
 }

@@ -9,6 +9,7 @@ use firstlight_tests::{clients_python, script_path};
 use serde_json::Value;
 
 use super::server::Server;
+use crate::cli::OwnFile;
 
 /// Method and path of every operation.
 fn described(document: &Value) -> BTreeSet<(String, String)> {
@@ -126,11 +127,8 @@ fn schemathesis_finds_nothing() {
 
 #[test]
 fn schemathesis_finds_nothing_at_the_edges_and_no_way_past_the_keys() {
-    let file = std::env::temp_dir().join(format!("firstlight-openapi-keys-{}", std::process::id()));
-    std::fs::write(&file, "right\n").expect("a file can be written");
-    let path = file.to_str().expect("the folder is text").to_owned();
-    let server = Server::start(&[&SMALL[..], &["--max-model-len", "8", "--api-keys", &path]].concat());
+    let keys = OwnFile::new("right\n");
+    let server = Server::start(&[&SMALL[..], &["--max-model-len", "8", "--api-keys", keys.name()]].concat());
     schemathesis(&server, &["--phases", "coverage", "-H", "Authorization: Bearer right"]);
     schemathesis(&server, &["--phases", "coverage"]);
-    std::fs::remove_file(&file).expect("it is there");
 }

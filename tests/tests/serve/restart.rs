@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::server::{Server, chat_body, wait_until};
+use super::server::{Server, chat_body, post_text, wait_until};
 use crate::cli::answers::check_sums;
 
 /// What a client heard, in a word.
@@ -28,11 +28,8 @@ enum Heard {
 
 /// Sends a chat on a connection of its own and reads what comes until the connection ends.
 fn ask(address: &str, more: &Value) -> (Heard, String) {
-    let body = chat_body("Tell me a story.", more).to_string();
-    let request = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let body = chat_body("Tell me a story.", more);
+    let request = post_text("/v1/chat/completions", &["connection: close"], &body);
     let mut answer = Vec::new();
     let exchanged = TcpStream::connect(address).and_then(|mut socket| {
         socket.write_all(request.as_bytes())?;
@@ -122,13 +119,7 @@ fn check_terminated(server: &mut Server) {
 /// Killed in the middle of an answer: its client sees that the answer is cut.
 fn check_killed(server: &Server) {
     let more = json!({ "stream": true, "max_tokens": 4000, "ignore_eos": true });
-    let body = chat_body("Tell me a story.", &more).to_string();
-    let mut socket = server.connect();
-    let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    socket.write_all(head.as_bytes()).expect("it is sent");
+    let socket = server.begin("/v1/chat/completions", &[], &chat_body("Tell me a story.", &more));
     let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("\"content\":\"") && !line.contains("\"content\":\"\"")));
     server.signal("KILL");

@@ -228,6 +228,13 @@ impl Server {
         data.map(|data| serde_json::from_str(&data).expect("an event is JSON"))
     }
 
+    /// A POST of JSON on a connection of its own, whose answer is still to be read.
+    pub fn begin(&self, path: &str, headers: &[&str], body: &Value) -> TcpStream {
+        let mut socket = self.connect();
+        socket.write_all(post_text(path, headers, body).as_bytes()).expect("it is sent");
+        socket
+    }
+
     /// The timelines of one request, once they are in the book.
     pub fn timelines(&self, id: &str) -> Vec<Value> {
         let mut found = Vec::new();
@@ -268,6 +275,16 @@ pub fn chat_body(question: &str, more: &Value) -> Value {
         body[name] = value.clone();
     }
     body
+}
+
+/// A POST of JSON as the bytes of its request; `headers` are lines beside those that it needs.
+pub fn post_text(path: &str, headers: &[&str], body: &Value) -> String {
+    let body = body.to_string();
+    let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\n{more}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// Looks until it is so.

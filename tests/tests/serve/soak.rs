@@ -3,7 +3,7 @@
 //! `FIRSTLIGHT_SOAK_SECONDS` says for how long; without it a few seconds, with the full suite five minutes.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -241,14 +241,7 @@ fn refused(server: &Server, more: &Value, status: u16, tally: &Mutex<Tally>) {
 }
 
 fn begin(server: &Server, more: &Value) -> TcpStream {
-    let body = chat_body("Tell me a story.", more).to_string();
-    let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut socket = server.connect();
-    socket.write_all(head.as_bytes()).expect("it is sent");
-    socket
+    server.begin("/v1/chat/completions", &["connection: close"], &chat_body("Tell me a story.", more))
 }
 
 /// Goes away after so many bytes of the answer.
@@ -346,14 +339,8 @@ fn a_reader_that_stops_is_let_go_after_the_limit_and_holds_up_nobody() {
         let body = json!({
             "prompt": "x", "max_tokens": max_tokens, "stream": true, "ignore_eos": true, "temperature": 1.5, "seed": 1,
         });
-        let body = body.to_string();
-        let head = format!(
-            "POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-request-id: {id}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let mut socket = server.connect();
-        socket.write_all(head.as_bytes()).expect("it is sent");
-        socket
+        let id = format!("x-request-id: {id}");
+        server.begin("/v1/completions", &[&id, "connection: close"], &body)
     };
     let mut stopped = ask("stopped", WORDY_CONTEXT - 8);
     stopped.read_exact(&mut [0; 1000]).expect("it begins to read");

@@ -1,6 +1,6 @@
 //! Clients that go away, and clients that stop reading: their slots come free, and nobody else notices.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -10,14 +10,8 @@ use crate::cli::answers::check_sums;
 
 /// Sends a chat on a connection of its own, under this request id.
 fn begin(server: &Server, id: &str, more: &Value) -> TcpStream {
-    let body = chat_body("Tell me a long story about the sea.", more).to_string();
-    let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-request-id: {id}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    let mut socket = server.connect();
-    socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(body.as_bytes())).expect("it is sent");
-    socket
+    let body = chat_body("Tell me a long story about the sea.", more);
+    server.begin("/v1/chat/completions", &[&format!("x-request-id: {id}")], &body)
 }
 
 fn open(server: &Server) -> u64 {

@@ -3,7 +3,6 @@
 //! It only reads. Invariant: every list is bounded, and no fold over it runs where requests are answered.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -12,7 +11,6 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -27,12 +25,10 @@ use super::super::life::Phase;
 use super::super::metrics::Readings;
 use super::super::relay::{event_stream, json_response};
 use super::super::server::Server;
-use super::super::stream::{Piece, stream};
+use super::super::stream::{KEEP_ALIVE, Piece, stream};
 use crate::driver::{EngineHandle, no_steps};
 use crate::terminal::lines_lost;
 
-/// How long the live stream may be silent.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// What a list has where it was not asked for a number.
 const DEFAULT_LAST: usize = 32;
 
@@ -145,7 +141,7 @@ fn folded(engine: &EngineHandle, window: &ReportWindow) -> LatencyReport {
     let (limits, counters) = (engine.limits(), engine.counters());
     let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let readings = GaugeReadings {
-        blocks_used: small(counters.blocks_total - counters.blocks_free),
+        blocks_used: small(counters.blocks_used()),
         blocks_total: small(counters.blocks_total),
         waiting: small(counters.waiting),
         running: small(counters.running),
@@ -195,19 +191,20 @@ async fn live(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
     let clock = crate::clock::InstantClock::start();
     let (end, body) = stream(0, clock);
     let mut news = server.ledger().listen();
-    let piece = |text: String| Piece { bytes: Bytes::from(text), content_of: None, is_last: false };
     tokio::spawn(async move {
         loop {
-            let text = tokio::select! {
+            let piece = tokio::select! {
                 news = news.recv() => match news {
-                    Ok(timeline) => format!("data: {}\n\n", json!(*timeline)),
-                    Err(RecvError::Lagged(missed)) => format!(": {missed} timelines were missed\n\n"),
+                    Ok(timeline) => Piece::aside(format!("data: {}\n\n", json!(*timeline))),
+                    Err(RecvError::Lagged(missed)) => {
+                        Piece::aside(format!(": {missed} timelines were missed\n\n"))
+                    }
                     Err(RecvError::Closed) => return,
                 },
                 () = end.pieces.closed() => return,
-                () = tokio::time::sleep(KEEP_ALIVE) => ": keep-alive\n\n".to_owned(),
+                () = tokio::time::sleep(KEEP_ALIVE) => Piece::keep_alive(),
             };
-            if end.pieces.send(piece(text)).await.is_err() {
+            if end.pieces.send(piece).await.is_err() {
                 return;
             }
         }

@@ -107,12 +107,10 @@ impl Metrics {
     /// Series of one value.
     fn plain(&self, out: &mut String, model: &str, readings: &Readings<'_>) {
         let now = &readings.engine;
-        let used = now.blocks_total - now.blocks_free;
-        let usage = used as f64 / now.blocks_total.max(1) as f64;
         let series = [
             ("num_requests_running", "gauge", "Sequences in the batch.", now.running.to_string()),
             ("num_requests_waiting", "gauge", "Sequences in inbox and queue.", now.waiting.to_string()),
-            ("kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.", usage.to_string()),
+            ("kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.", now.kv_cache_usage().to_string()),
             ("num_preemptions_total", "counter", "Evictions.", now.preemptions_total.to_string()),
             (
                 "prefix_cache_queries_total",

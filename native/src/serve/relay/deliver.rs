@@ -3,7 +3,6 @@
 //! Invariant: while no byte has gone out a failure is a status; afterwards it is an event of its own, then `[DONE]`.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, header};
@@ -19,12 +18,8 @@ use firstlight_engine::request::FinishReason;
 
 use super::{Heard, Relay};
 use crate::serve::errors::ApiError;
-use crate::serve::stream::{Piece, StreamEnd, stream};
+use crate::serve::stream::{KEEP_ALIVE, Piece, StreamEnd, stream};
 use crate::serve::wire::answers::{Usage, WholeChoice};
-
-/// How long a stream may be silent before it says that it is alive; also how long a streamed answer waits for its first
-/// token before its status goes out, so that no proxy gives up on a queue.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 type Reply = oneshot::Sender<Result<Response, ApiError>>;
 
@@ -60,6 +55,7 @@ impl Relay {
 
     async fn run_streamed(mut self, mut reply: Reply) {
         let (end, body) = stream(self.choices.len(), self.engine.clock());
+        // No proxy is to give up on a queue: so long the status may wait for the first token.
         let patience = Instant::now() + KEEP_ALIVE;
         // Until the first word, or until it is known that there is none.
         let first = loop {
@@ -109,7 +105,7 @@ impl Relay {
                     None => return,
                 },
                 () = end.pieces.closed() => return self.leave(FinishReason::Disconnected),
-                () = tokio::time::sleep(KEEP_ALIVE) => vec![comment()],
+                () = tokio::time::sleep(KEEP_ALIVE) => vec![Piece::keep_alive()],
             };
         }
     }
@@ -302,10 +298,6 @@ async fn send_all(to: &Sender<Piece>, pieces: Vec<Piece>) {
 /// A server-sent event. JSON has no line ends outside its strings, and escapes those inside.
 fn event(data: &Value, content_of: Option<usize>) -> Piece {
     Piece { bytes: Bytes::from(format!("data: {data}\n\n")), content_of, is_last: false }
-}
-
-fn comment() -> Piece {
-    Piece { bytes: Bytes::from_static(b": keep-alive\n\n"), content_of: None, is_last: false }
 }
 
 /// A response that is an event stream, and says so to proxies.

@@ -166,11 +166,15 @@ pub fn gauges(now: &EngineCounters, num_dropped: u64, since: u64, at: u64) -> Ve
         };
         metric(name, description, unit, Data::Sum(data))
     };
-    let used = (now.blocks_total - now.blocks_free) as f64 / now.blocks_total.max(1) as f64;
     vec![
         gauge("firstlight.requests.running", "Sequences in the batch.", "{request}", int(now.running as u64)),
         gauge("firstlight.requests.waiting", "In inbox and queue.", "{request}", int(now.waiting as u64)),
-        gauge("firstlight.kv_cache.usage", "KV blocks in use, 0 to 1.", "1", Value::AsDouble(used)),
+        gauge(
+            "firstlight.kv_cache.usage",
+            "KV blocks in use, 0 to 1.",
+            "1",
+            Value::AsDouble(now.kv_cache_usage()),
+        ),
         sum("firstlight.preemptions", "Evictions.", "{eviction}", now.preemptions_total),
         sum("firstlight.tokens.prompt", "Of admitted requests.", "{token}", now.prompt_tokens_total),
         sum("firstlight.tokens.generated", "Sampled.", "{token}", now.generation_tokens_total),

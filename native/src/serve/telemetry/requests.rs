@@ -19,7 +19,6 @@ pub fn log_ended(facts: &CallFacts, timeline: &RequestTimeline, status: Option<u
     let reason = timeline.finish_reason();
     let error = ApiError::of_timeline(timeline);
     let parts = timeline.parts().unwrap_or_default();
-    let preparation = parts.preparation;
     let engine = parts.engine;
     tracing::info!(
         target: "firstlight::request",
@@ -41,13 +40,13 @@ pub fn log_ended(facts: &CallFacts, timeline: &RequestTimeline, status: Option<u
         e2e_ms = timeline.e2e().map(ms),
         gateway_ms = ms(parts.gateway),
         route_ms = ms(parts.route),
-        preparation_ms = ms(preparation.wait + preparation.template + preparation.tokenise + preparation.submit),
-        inbox_ms = engine.map(|engine| ms(engine.inbox.model_load + engine.inbox.step)),
+        preparation_ms = ms(parts.preparation.total()),
+        inbox_ms = engine.map(|engine| ms(engine.inbox.total())),
         queue_wait_ms = engine.map(|engine| ms(engine.queue_wait.total())),
         requeue_ms = engine.map(|engine| ms(engine.requeue.total())),
         lost_prefill_ms = engine.map(|engine| ms(engine.lost_prefill)),
         prefill_ms = engine.map(|engine| ms(engine.prefill.total())),
-        transport_ms = parts.transport.map(|transport| ms(transport.hold + transport.write)),
+        transport_ms = parts.transport.map(|transport| ms(transport.total())),
         decode_ms = timeline.decode().map(|decode| ms(decode.total())),
         "request finished"
     );
