@@ -69,6 +69,11 @@ impl ApiError {
         Self { code: Some("too_many_choices"), ..Self::parameter("n", message) }
     }
 
+    /// 400: the one header that HTTP/1.1 asks for is missing (RFC 9112, section 3.2).
+    pub fn no_host() -> Self {
+        Self::invalid("the request has no host header, which HTTP/1.1 asks for; send one")
+    }
+
     /// 401.
     pub fn unauthorised() -> Self {
         let message = "the API key is missing or unknown; send `Authorization: Bearer KEY` with one of the server's keys";

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::{Extension, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -259,6 +259,9 @@ pub async fn authorise(
     request: Request,
     next: Next,
 ) -> Response {
+    if request.version() == Version::HTTP_11 && !request.headers().contains_key(header::HOST) {
+        return ApiError::no_host().into_response();
+    }
     let origin = request.headers().get(header::ORIGIN).map(|value| value.to_str().unwrap_or("?"));
     if !server.gateway().admits_origin(origin) {
         return ApiError::origin(origin.unwrap_or_default()).into_response();

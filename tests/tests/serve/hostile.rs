@@ -15,6 +15,7 @@ fn nonsense_gets_its_status_and_the_server_lives() {
     check_bodies(&server);
     check_paths(&server);
     check_bytes(&server);
+    check_host(&server);
     check_half_open(&server);
     check_no_place();
     let answer = server.chat("hi", &json!({ "max_tokens": 2 }));
@@ -207,6 +208,18 @@ fn check_bytes(server: &Server) {
         &["414", "431", ""],
     );
     check(format!("{post}content-length: 100\r\n\r\n{{\"messages\"").as_bytes(), &["400", ""]);
+}
+
+/// HTTP/1.1 asks for the host's name, and HTTP/1.0 does not.
+fn check_host(server: &Server) {
+    for (version, status) in [("1.1", "HTTP/1.1 400"), ("1.0", "HTTP/1.0 200")] {
+        let mut socket = server.connect();
+        let request = format!("GET /health HTTP/{version}\r\nconnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes()).expect("it is sent");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("the answer is text");
+        assert!(answer.starts_with(status), "{version}: {answer}");
+    }
 }
 
 /// Those who find no place are told. The silent ones keep theirs for longer than any test takes.

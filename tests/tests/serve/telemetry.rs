@@ -349,6 +349,7 @@ fn a_collector_that_is_unwell_holds_up_nobody() {
     wait_until("it is asked again", || collector.num_requests() > before);
     ask("hangs");
     server.signal("TERM");
+    server.hear("the collector did not take what was left within ");
     assert_eq!(server.ended(), Some(0), "it ends without its collector");
 }
 

@@ -60,7 +60,7 @@ fn last(uri: &Uri, most: usize) -> Result<usize, ApiError> {
 
 async fn page() -> Response {
     const TEXT: &str = "Firstlight answers here as OpenAI's API does: POST /v1/chat/completions.\n\
-        This build has no page in it; `cargo xtask page` builds one.\n";
+        This build has no page in it; /openapi.json lists every path.\n";
     let mut response = Response::new(Body::from(TEXT));
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);

@@ -131,7 +131,11 @@ impl Exporter {
         queue.ends_at = Some(Instant::now() + limit);
         self.shared.called.notify_one();
         // What is under way then is left to itself.
-        drop(self.shared.gone.wait_timeout_while(queue, limit, |queue| !queue.has_ended));
+        let waited = self.shared.gone.wait_timeout_while(queue, limit, |queue| !queue.has_ended);
+        if waited.is_ok_and(|(_, outcome)| outcome.timed_out()) {
+            let seconds = limit.as_secs();
+            tracing::warn!(target: "firstlight::otlp", "the collector did not take what was left within {seconds} s; the last spans and metrics are lost");
+        }
     }
 }
 
