@@ -9,6 +9,7 @@ pub mod engine;
 pub mod error;
 pub mod gpu;
 pub mod model;
+pub mod policy;
 pub mod report;
 pub mod request;
 pub mod runner;

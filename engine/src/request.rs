@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::clock::Nanos;
-use crate::text::ContentPolicy;
+use crate::policy::ContentPolicy;
 
 /// Names one request (one choice of an answer) inside one engine; never used twice in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -8,10 +8,11 @@
 use std::sync::Arc;
 
 use firstlight_engine::clock::{Clock, Nanos};
+use firstlight_engine::policy::ContentPolicy;
 use firstlight_engine::request::{
     FinishReason, HostStamps, RejectReason, Request, RequestId, SamplingParams,
 };
-use firstlight_engine::text::{ContentPolicy, PrepareOptions, Prepared, PromptInput, Tokenizer};
+use firstlight_engine::text::{PrepareOptions, Prepared, PromptInput, Tokenizer};
 use firstlight_engine::timeline::RequestLabels;
 
 use crate::clock::InstantClock;
@@ -30,8 +31,6 @@ pub struct Ask {
     pub parse_special: bool,
     /// The command it came by.
     pub route: &'static str,
-    /// What a host calls it; made up from the route where it has no name for it.
-    pub labels: Option<RequestLabels>,
     /// When the call was made: prompts of one command line share it.
     pub received: Nanos,
     /// When it was found to be allowed and well-formed.
@@ -57,7 +56,6 @@ impl Ask {
             params,
             parse_special: false,
             route,
-            labels: None,
             received,
             checked: received,
             routed: received,
@@ -68,67 +66,29 @@ impl Ask {
         }
     }
 
-    /// What is known of it before it is prepared, should it end before that.
-    pub fn outside(&self, id: RequestId) -> Outside {
+    /// The stamps that it has before it is prepared.
+    fn stamps(&self) -> HostStamps {
         let &Self { received, checked, routed, .. } = self;
-        let stamps = HostStamps { received, checked, routed, ..Default::default() };
-        Outside { id, labels: self.labels.clone().unwrap_or_default(), stamps, prompt_len: 0 }
+        HostStamps { received, checked, routed, ..Default::default() }
+    }
+
+    /// What is known of choice `id` before it is prepared, should it end before that.
+    pub fn outside(&self, id: RequestId, labels: RequestLabels) -> Outside {
+        Outside { id, labels, stamps: self.stamps(), prompt_len: 0 }
     }
 
     /// Prepares it and submits it. A refusal goes to `events` too, and has gone there when this returns.
     pub fn send(self, engine: &EngineHandle, events: EventSink) -> RequestId {
         let id = engine.next_id();
-        self.send_unless(id, engine, events, &|| None);
+        let labels = labels(id, self.route, engine.clock());
+        self.send_choices(vec![Seat { id, labels, events }], engine, &|| None);
         id
     }
 
-    /// The same under a number that was drawn before, unless `left` says on the way that nobody waits for it any more.
-    /// Whoever lets `left` say so and aborts `id` afterwards can be sure that it ends, wherever it was.
-    pub fn send_unless(
-        self,
-        id: RequestId,
-        engine: &EngineHandle,
-        events: EventSink,
-        left: &dyn Fn() -> Option<(FinishReason, Nanos)>,
-    ) {
-        let labels = self.labels.clone().unwrap_or_else(|| labels(id, self.route, engine.clock()));
-        self.send_choices(vec![Seat { id, labels, events }], engine, left);
-    }
-
-    /// Token ids that fit the context, hold nothing that is blocked, and are paid for: the caller's quota covers them
-    /// together with the answers that were asked for.
-    fn prepared(
-        &mut self,
-        num_choices: usize,
-        engine: &EngineHandle,
-        stamps: &mut HostStamps,
-    ) -> Result<Vec<u32>, Unasked> {
-        let (clock, preparer) = (engine.clock(), engine.preparer());
-        let options = PrepareOptions {
-            parse_special: self.parse_special,
-            now_unix_seconds: (clock.origin_unix_ms() + self.received / 1_000_000) / 1000,
-        };
-        let input = std::mem::replace(&mut self.input, PromptInput::Ids(Vec::new()));
-        let text = self.policy.as_ref().map(|_| SentText::of(&input));
-        let Prepared { prompt, .. } =
-            preparer.prepare(input, &options, &clock, stamps).map_err(Unasked::Refused)?;
-        if let Some((policy, text)) = self.policy.as_ref().zip(text)
-            && text.is_blocked(policy, &prompt, preparer.tokenizer().map(Arc::as_ref))
-        {
-            return Err(Unasked::Blocked);
-        }
-        if let Some(meter) = &self.meter {
-            let demand = Demand::new(&self.params, num_choices, engine.limits().max_model_len);
-            let prompt_len = prompt.len() as u64;
-            meter.covers(demand.tokens(prompt_len)).map_err(Unasked::Refused)?;
-            // Once, however many answers it gets.
-            meter.take_tokens(prompt_len);
-        }
-        Ok(prompt)
-    }
-
     /// The same for several choices from one prompt, which is prepared once: each but the first waits for the first one's
-    /// prompt, starts from it, and draws with a seed of its own.
+    /// prompt, starts from it, and draws with a seed of its own. Their numbers were drawn before. `left` may say on the way
+    /// that nobody waits for them any more: whoever lets it say so and aborts them afterwards can be sure that they end,
+    /// wherever they were.
     pub fn send_choices(
         mut self,
         seats: Vec<Seat>,
@@ -136,8 +96,7 @@ impl Ask {
         left: &dyn Fn() -> Option<(FinishReason, Nanos)>,
     ) {
         let clock = engine.clock();
-        let Self { received, checked, routed, .. } = self;
-        let mut stamps = HostStamps { received, checked, routed, ..Default::default() };
+        let mut stamps = self.stamps();
         let outside =
             |seat: &Seat, stamps| Outside { id: seat.id, labels: seat.labels.clone(), stamps, prompt_len: 0 };
         if let Some((reason, _)) = left() {
@@ -185,6 +144,38 @@ impl Ask {
                 }
             }
         }
+    }
+
+    /// Token ids that fit the context, hold nothing that is blocked, and are paid for: the caller's quota covers them
+    /// together with the answers that were asked for.
+    fn prepared(
+        &mut self,
+        num_choices: usize,
+        engine: &EngineHandle,
+        stamps: &mut HostStamps,
+    ) -> Result<Vec<u32>, Unasked> {
+        let (clock, preparer) = (engine.clock(), engine.preparer());
+        let options = PrepareOptions {
+            parse_special: self.parse_special,
+            now_unix_seconds: clock.unix_seconds(self.received),
+        };
+        let input = std::mem::replace(&mut self.input, PromptInput::Ids(Vec::new()));
+        let text = self.policy.as_ref().map(|_| SentText::of(&input));
+        let Prepared { prompt, .. } =
+            preparer.prepare(input, &options, &clock, stamps).map_err(Unasked::Refused)?;
+        if let Some((policy, text)) = self.policy.as_ref().zip(text)
+            && text.is_blocked(policy, &prompt, preparer.tokenizer().map(Arc::as_ref))
+        {
+            return Err(Unasked::Blocked);
+        }
+        if let Some(meter) = &self.meter {
+            let demand = Demand::new(&self.params, num_choices, engine.limits().max_model_len);
+            let prompt_len = prompt.len() as u64;
+            meter.covers(demand.tokens(prompt_len)).map_err(Unasked::Refused)?;
+            // Once, however many answers it gets.
+            meter.take_tokens(prompt_len);
+        }
+        Ok(prompt)
     }
 }
 

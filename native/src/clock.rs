@@ -27,6 +27,13 @@ impl InstantClock {
     }
 }
 
+impl InstantClock {
+    /// Unix time of `at`, in whole seconds.
+    pub fn unix_seconds(&self, at: Nanos) -> u64 {
+        (self.origin_unix_ms + at / 1_000_000) / 1000
+    }
+}
+
 /// The smallest step seen in a few readings: an upper bound of the clock's own.
 fn smallest_step(origin: Instant) -> u64 {
     let mut smallest = u64::MAX;

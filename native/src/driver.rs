@@ -116,16 +116,9 @@ pub struct EngineHandle {
 }
 
 impl EngineHandle {
-    /// Puts a request on the inbox. Never waits.
-    ///
-    /// # Errors
-    /// `Busy` where the inbox is full, `ShuttingDown`, or `Stopped` where the engine is gone; the submission comes back.
-    pub fn submit(&self, submission: Submission) -> Result<(), Refused> {
-        self.shared.inbox.submit(submission)
-    }
-
-    /// The same for requests that arrived at one instant: the engine's next pass sees all of them, or none. Returns those
-    /// that were not taken.
+    /// Puts requests on the inbox that arrived at one instant: the engine's next pass sees all of them, or none. Never
+    /// waits. Those that were not taken come back: `Busy` where the inbox is full, `ShuttingDown`, or `Stopped` where the
+    /// engine is gone.
     pub fn submit_together(&self, submissions: Vec<Submission>) -> Vec<Refused> {
         self.shared.inbox.submit_together(submissions)
     }

@@ -45,7 +45,7 @@ pub fn run(args: &ProbeArgs) -> Result<(), Failure> {
     }
     let began = Instant::now();
     let outcomes = ask_all(&asker);
-    let wall = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let wall = exchange::nanos(began.elapsed());
     let (mut exchanges, mut failures) = (Vec::new(), Vec::new());
     for outcome in outcomes {
         match outcome {

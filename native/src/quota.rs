@@ -6,7 +6,7 @@
 //! nothing left is refused until the debt is paid off. Over time nobody gets more than the limit; within a minute the
 //! excess is what was running when the last token of it was used. What may take more than the whole quota by itself is
 //! refused at any time ([`Demand`]), so that one call leaves no long debt.
-//! Pure: the instant is an argument. Invariant: what was taken under a limit is not forgotten as long as there is one, also
+//! An [`Account`] is pure, the instant is an argument; a [`Meter`] brings it. Invariant: what was taken under a limit is not forgotten as long as there is one, also
 //! where it changes; nothing is counted without a limit, and whoever gets one begins with all of it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -123,7 +123,7 @@ fn facts(
     answer: &Answer,
 ) -> Facts {
     let clock = engine.clock();
-    let now_unix_seconds = (clock.origin_unix_ms() + clock.now() / 1_000_000) / 1000;
+    let now_unix_seconds = clock.unix_seconds(clock.now());
     let options = PrepareOptions { parse_special: false, now_unix_seconds };
     let prepared = engine.preparer().prepare(input(args), &options, &clock, &mut HostStamps::default());
     let rendered = prepared.ok().and_then(|prepared| prepared.rendered);

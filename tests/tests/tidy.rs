@@ -195,6 +195,15 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "the leaves know none of those who use them",
+        broken: |file| {
+            let leaves = ["request.rs", "clock.rs", "error.rs", "policy.rs", "policy/"];
+            let is_leaf = leaves.iter().any(|leaf| file.within(&format!("engine/src/{leaf}")));
+            let users = ["text", "sched", "gpu", "model", "runner", "engine", "report"];
+            is_leaf.then(|| first_reached(file, "crate", &users)).flatten()
+        },
+    },
+    Rule {
         name: "text and model know nothing of scheduling",
         broken: |file| {
             if file.within("engine/src/text/") {
@@ -396,6 +405,11 @@ fn every_rule_can_fail() {
     check("the scheduler is pure", sched, "use super::super::text;", Some("uses super::super"));
     check("the scheduler is pure", sched, "// never async\nuse crate::{request::{A, B}};", None);
     check("the scheduler is pure", "engine/src/engine.rs", "async fn f() {}", None);
+    let leaves = "the leaves know none of those who use them";
+    check(leaves, "engine/src/request.rs", "use crate::text::Tokenizer;", Some("uses crate::text"));
+    check(leaves, "engine/src/policy/screen.rs", "use crate::engine::Engine;", Some("uses crate::engine"));
+    check(leaves, "engine/src/request.rs", "use crate::policy::ContentPolicy;", None);
+    check(leaves, "engine/src/runner.rs", "use crate::engine::Engine;", None);
     let report = "a report is folded over timelines alone";
     check(report, "engine/src/report/x.rs", "use crate::{clock, sched::Batch};", Some("uses crate::sched"));
     check(report, "engine/src/report.rs", "use crate::engine::Engine;", Some("uses crate::engine"));

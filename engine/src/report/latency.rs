@@ -265,19 +265,15 @@ fn distribution(values: impl Iterator<Item = Nanos>) -> Option<Distribution> {
 
 fn wholes(window: &ReportWindow) -> Wholes {
     let engine = |timeline: &RequestTimeline| timeline.parts().and_then(|parts| parts.engine);
-    let per_token = |timeline: &RequestTimeline| {
-        let gaps = u64::from(timeline.tokens().generated).checked_sub(1)?;
-        timeline.decode()?.total().checked_div(gaps)
-    };
     Wholes {
         ttft: distribution(answered(window).filter_map(RequestTimeline::ttft)),
         engine_ttft: distribution(answered(window).filter_map(RequestTimeline::engine_ttft)),
-        queue: distribution(
-            answered(window).filter_map(engine).map(|e| e.queue_wait.total() + e.requeue.total()),
-        ),
+        queue: distribution(answered(window).filter_map(engine).map(|e| e.waited())),
         prefill: distribution(answered(window).filter_map(engine).map(|e| e.prefill.total())),
         inter_token: distribution(answered(window).flat_map(gaps).map(|(_, gap)| gap)),
-        time_per_output_token: distribution(answered(window).filter_map(per_token)),
+        time_per_output_token: distribution(
+            answered(window).filter_map(RequestTimeline::time_per_output_token),
+        ),
         e2e: distribution(answered(window).filter_map(RequestTimeline::e2e)),
     }
 }

@@ -54,11 +54,6 @@ fn add_preparation(to: &mut Preparation, more: &Preparation) {
     to.submit += more.submit;
 }
 
-/// Waiting again and computing for nothing: what evictions cost before the first token.
-fn waste(engine: &EngineParts) -> Nanos {
-    engine.requeue.total() + engine.lost_prefill
-}
-
 /// The engine TTFTs of all answered requests, and their five parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineTtftSums {
@@ -109,7 +104,7 @@ impl EngineTtftSums {
     }
     /// The share of what evictions cost: requeue + lost_prefill.
     pub fn waste_share(&self) -> Option<f64> {
-        share(waste(&self.parts), self.engine_ttft)
+        share(self.parts.waste(), self.engine_ttft)
     }
 }
 
@@ -179,7 +174,7 @@ impl TtftSums {
             ("inbox", engine.inbox.total()),
             ("queue", engine.queue_wait.total()),
             ("prefill", engine.prefill.total()),
-            ("waste", waste(&engine)),
+            ("waste", engine.waste()),
             ("transport", transport.total()),
         ];
         share(0, self.ttft)?;

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::detokenizer::Detokenizer;
-use super::policy::{ContentPolicy, Screen};
 use super::tokenizer::Tokenizer;
+use crate::policy::{ContentPolicy, Screen};
 use crate::request::FinishReason;
 
 /// See the module.

@@ -132,6 +132,16 @@ pub struct EngineParts {
 }
 
 impl EngineParts {
+    /// Waiting before the first token, again included.
+    pub fn waited(&self) -> Nanos {
+        self.queue_wait.total() + self.requeue.total()
+    }
+
+    /// Waiting again and computing for nothing: what evictions cost before the first token.
+    pub fn waste(&self) -> Nanos {
+        self.requeue.total() + self.lost_prefill
+    }
+
     /// All five together.
     pub fn total(&self) -> Nanos {
         self.inbox.total()
@@ -243,6 +253,12 @@ impl RequestTimeline {
     /// After the first token; `None` without one, and while the request lives.
     pub fn decode(&self) -> Option<DecodeParts> {
         self.stamps.first_token.and(self.stamps.finished).map(|_| self.decode)
+    }
+
+    /// What followed the first token, by the tokens that followed it; `None` where none did.
+    pub fn time_per_output_token(&self) -> Option<Nanos> {
+        let followers = u64::from(self.tokens().generated).checked_sub(1)?;
+        self.decode()?.total().checked_div(followers)
     }
 
     /// `first_write - received`, where there is one.

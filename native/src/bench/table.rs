@@ -23,7 +23,7 @@ pub fn four_parts(parts: &EngineParts) -> [(&'static str, Nanos); 4] {
         ("inbox", parts.inbox.total()),
         ("queue", parts.queue_wait.total()),
         ("prefill", parts.prefill.total()),
-        ("waste", parts.requeue.total() + parts.lost_prefill),
+        ("waste", parts.waste()),
     ]
 }
 

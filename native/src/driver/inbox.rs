@@ -48,10 +48,6 @@ impl Inbox {
         Self { state: Mutex::default(), arrived: Condvar::new(), ended: Condvar::new(), capacity }
     }
 
-    pub(super) fn submit(&self, submission: Submission) -> Result<(), Refused> {
-        self.put(&mut self.lock(), submission)
-    }
-
     /// All at once: whoever takes the first of them out takes all. Those that find no room come back.
     pub(super) fn submit_together(&self, submissions: Vec<Submission>) -> Vec<Refused> {
         let mut state = self.lock();

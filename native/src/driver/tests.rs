@@ -264,7 +264,7 @@ fn a_full_inbox_is_an_answer_and_an_abort_gets_through_it() {
     let id = request.id;
     let events: EventSink = Box::new(move |event| sender.send(event).is_ok());
     let submission = Submission { request, labels: RequestLabels::default(), events };
-    let refused = rig.handle.submit(submission).err().unwrap();
+    let refused = rig.handle.submit_together(vec![submission]).pop().unwrap();
     assert_eq!(refused.reason, RejectReason::Busy { waiting: 2 });
     assert_eq!((refused.submission.request.id, &refused.submission.request.prompt), (id, &prompt(5)));
     rig.handle.abort(second.id, FinishReason::Cancelled, rig.handle.clock().now());

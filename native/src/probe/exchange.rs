@@ -81,7 +81,7 @@ fn broken(error: &ureq::Error) -> NoAnswer {
     })
 }
 
-fn nanos(duration: Duration) -> Nanos {
+pub fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 

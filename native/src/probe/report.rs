@@ -161,24 +161,23 @@ impl ProbeReport {
         let of = |figure: &dyn Fn(&AnswerFigures) -> Option<Nanos>| {
             Distribution::of(&mut answers.iter().filter_map(figure).collect::<Vec<_>>())
         };
-        let account = |answer: &AnswerFigures| answer.server.clone();
         Self {
             answered: answers.len(),
             wall,
             connect: of(&|answer| Some(answer.connect)),
             ttft: of(&|answer| Some(answer.ttft)),
-            server_ttft: of(&|answer| account(answer)?.ttft),
+            server_ttft: of(&|answer| answer.server.as_ref()?.ttft),
             between: of(&|answer| Nanos::try_from(answer.between?).ok()),
-            upstream_estimate: of(&|answer| Nanos::try_from(account(answer)?.upstream?).ok()),
+            upstream_estimate: of(&|answer| Nanos::try_from(answer.server.as_ref()?.upstream?).ok()),
             inter_token: Distribution::of(&mut gaps),
             total: of(&|answer| Some(answer.total)),
             clocks_differ: answers
                 .iter()
-                .filter(|answer| account(answer).is_some_and(|a| a.upstream.is_some_and(|ns| ns < 0)))
+                .filter(|answer| answer.server.as_ref().and_then(|a| a.upstream).is_some_and(|ns| ns < 0))
                 .count(),
             replicas,
             impossible: answers.iter().filter(|answer| answer.between.is_some_and(|ns| ns < 0)).count(),
-            unsummed: answers.iter().filter(|answer| account(answer).is_some_and(|a| !a.sums)).count(),
+            unsummed: answers.iter().filter(|answer| answer.server.as_ref().is_some_and(|a| !a.sums)).count(),
             verdict: Verdict::over(&answers),
             failures,
             asked,

@@ -64,9 +64,9 @@ impl Bodies {
         if bytes.len() < LONG_BYTES {
             return Ok((read(&bytes)?, room));
         }
-        let lost = || ApiError::failed("the request was lost to a defect of firstlight; report it");
-        let _turn = self.long.acquire().await.map_err(|_| lost())?;
-        let understood = tokio::task::spawn_blocking(move || read(&bytes)).await.map_err(|_| lost())?;
+        let _turn = self.long.acquire().await.map_err(|_| ApiError::lost())?;
+        let understood =
+            tokio::task::spawn_blocking(move || read(&bytes)).await.map_err(|_| ApiError::lost())?;
         Ok((understood?, room))
     }
 

@@ -172,6 +172,16 @@ impl ApiError {
         Self { code: Some(code), retry_after: Some(RETRY_AFTER_SECONDS), ..error }
     }
 
+    /// 503: the model is not there yet.
+    pub fn loading() -> Self {
+        Self::unavailable("loading", "the model is still being loaded; ask again in a moment")
+    }
+
+    /// 500: whatever worked on the request is gone without a word.
+    pub fn lost() -> Self {
+        Self::failed("the request was lost to a defect of firstlight; report it, with the server's log")
+    }
+
     /// How an answer ended that is none; `None` for an end that is an answer.
     pub fn of_end(reason: FinishReason, detail: Option<&RejectReason>) -> Option<Self> {
         match reason {

@@ -5,7 +5,6 @@
 mod keys;
 mod upstream;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,6 +25,7 @@ use crate::cli::ServeArgs;
 use crate::clock::InstantClock;
 use crate::failure::Failure;
 use crate::quota::{Account, Limits, Meter, Quota};
+use crate::run::draw_seed;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLICA: HeaderName = HeaderName::from_static("x-firstlight-replica");
@@ -108,7 +108,7 @@ impl Gateway {
             clock: InstantClock::start(),
             replica: args.replica.as_deref().and_then(|name| HeaderValue::from_str(name).ok()),
             origins: (!any_origin).then(|| args.cors.iter().map(origin).collect()),
-            process: RandomState::new().hash_one(std::process::id()),
+            process: draw_seed(),
             count: AtomicU64::new(0),
         })
     }

@@ -47,7 +47,7 @@ impl Ledger {
         let sound: Vec<_> =
             timelines.into_iter().filter_map(|timeline| self.enter_one(facts, status, timeline)).collect();
         // Of a call whose timelines are all broken nothing is known that could be counted.
-        if !sound.is_empty() && facts.is_first_end() {
+        if !sound.is_empty() && facts.mark_counted() {
             self.metrics_mut().observe_call(facts.num_choices);
             self.telemetry.take(&FinishedCall { facts, timelines: &sound, status });
         }

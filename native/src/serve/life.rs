@@ -54,10 +54,7 @@ impl Life {
         let request = OpenRequest { open: Arc::clone(&self.open) };
         match self.phase() {
             Phase::Ready => Ok(request),
-            Phase::Loading => Err(ApiError::unavailable(
-                "loading",
-                "the model is still being loaded; ask again in a moment",
-            )),
+            Phase::Loading => Err(ApiError::loading()),
             Phase::Stopping => {
                 Err(ApiError::unavailable("shutting_down", "the server is shutting down; ask elsewhere"))
             }

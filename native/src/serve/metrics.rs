@@ -176,18 +176,14 @@ impl Metrics {
             part.observe(sum);
         }
         let Some(engine) = parts.engine else { return };
-        self.queue.observe(engine.queue_wait.total() + engine.requeue.total());
+        self.queue.observe(engine.waited());
         self.prefill.observe(engine.prefill.total());
         let Some(decode) = timeline.decode() else { return };
         self.decode.observe(decode.total());
         self.inference.observe(engine.prefill.total() + decode.total());
-        if let Some(per_token) = decode.total().checked_div(u64::from(tokens.generated).saturating_sub(1)) {
-            self.per_token.observe(per_token);
-        }
+        timeline.time_per_output_token().into_iter().for_each(|ns| self.per_token.observe(ns));
     }
-}
 
-impl Metrics {
     /// Calls that were counted.
     #[cfg(test)]
     pub fn num_calls(&self) -> u64 {

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use firstlight_engine::text::ContentPolicy;
+use firstlight_engine::policy::ContentPolicy;
 
 use super::rule_file;
 use crate::failure::Failure;

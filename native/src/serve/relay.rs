@@ -32,7 +32,6 @@ use super::wire::call::{Call, Form};
 use crate::ask::{Ask, Seat};
 use crate::driver::EngineHandle;
 use crate::quota::Meter;
-use crate::refusal::Outside;
 
 /// The stamps that a call has when it is handed over.
 #[derive(Clone, Copy, Debug)]
@@ -90,11 +89,7 @@ pub async fn answer(
     let relay = Relay::start(admitted, &caller, call, edge);
     let (reply, replied) = oneshot::channel();
     tokio::spawn(relay.run(reply));
-    replied.await.unwrap_or_else(|_| {
-        Err(ApiError::failed(
-            "the request was lost to a defect of firstlight; report it, with the server's log",
-        ))
-    })
+    replied.await.unwrap_or_else(|_| Err(ApiError::lost()))
 }
 
 impl Relay {
@@ -106,7 +101,7 @@ impl Relay {
         let head = Head {
             form: call.form,
             id: format!("{prefix}-{}", caller.serial),
-            created: (clock.origin_unix_ms() + edge.received / 1_000_000) / 1000,
+            created: clock.unix_seconds(edge.received),
             model: server.model_name().to_owned(),
             fingerprint: format!("fp_{}", engine.labels().engine_config),
             include_usage: call.include_usage,
@@ -179,7 +174,7 @@ impl Relay {
             engine: self.engine.clone(),
             ledger: Arc::clone(self.server.ledger()),
             facts: Arc::clone(&self.facts),
-            outside: Outside { labels: labels.clone(), ..ask.outside(id) },
+            outside: ask.outside(id, labels.clone()),
             ended: false,
         };
         (sink, labels)

@@ -78,9 +78,7 @@ impl Server {
     /// # Errors
     /// 503 while the model is being loaded.
     pub fn engine(&self) -> Result<&EngineHandle, ApiError> {
-        let loading =
-            || ApiError::unavailable("loading", "the model is still being loaded; ask again in a moment");
-        self.engine.get().ok_or_else(loading)
+        self.engine.get().ok_or_else(ApiError::loading)
     }
 
     /// What the model is called; empty while it is being loaded.

@@ -75,7 +75,7 @@ fn reload_files(server: Arc<Server>) -> Result<(), Failure> {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             let server = Arc::clone(&server);
-            // Compiling thousands of rules takes seconds, in which requests are answered.
+            // Compiling many rules takes a while, in which requests are answered.
             if tokio::task::spawn_blocking(move || read_again(&server)).await.is_err() {
                 warn("the files were not read again, for a defect of firstlight; report it");
             }

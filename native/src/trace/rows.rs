@@ -185,7 +185,8 @@ impl Table<'_> {
     /// Stages 4 and 5. The pass that admits a request is stamped at its start, so that its own time is the prefill's.
     fn admission(&self) -> Vec<Row> {
         let engine = self.parts.engine.unwrap_or_default();
-        let waited = add(engine.queue_wait, engine.requeue);
+        let mut waited = engine.queue_wait;
+        waited.add(engine.requeue);
         let submit = self.parts.preparation.submit;
         let inbox = engine.inbox.total();
         let counts = self.timeline.tokens();
@@ -383,14 +384,4 @@ fn interrupted(parts: DecodeParts) -> Option<&'static str> {
     ];
     let largest = causes.into_iter().max_by_key(|(ns, _)| *ns)?;
     (largest.0 > parts.compute).then_some(largest.1)
-}
-
-fn add(a: WaitCauses, b: WaitCauses) -> WaitCauses {
-    WaitCauses {
-        slots: a.slots + b.slots,
-        budget: a.budget + b.budget,
-        blocks: a.blocks + b.blocks,
-        order: a.order + b.order,
-        paused: a.paused + b.paused,
-    }
 }

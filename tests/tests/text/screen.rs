@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use firstlight_engine::text::{ContentPolicy, Screen};
+use firstlight_engine::policy::{ContentPolicy, Screen};
 use firstlight_tests::TestRng;
 
 fn policy(patterns: &[&str]) -> Arc<ContentPolicy> {

@@ -69,8 +69,7 @@ async fn on_a_worker(
         let _ = reply.send(outcome);
     };
     server.preparation().reserve().ok_or_else(full)?.run(job);
-    let lost = |_| ApiError::failed("the request was lost to a defect of firstlight; report it");
-    Ok(json_response(&replied.await.map_err(lost)??))
+    Ok(json_response(&replied.await.map_err(|_| ApiError::lost())??))
 }
 
 /// The fields of a body, which may name the model.
@@ -107,10 +106,8 @@ fn tokens(engine: &EngineHandle, mut fields: Fields) -> Result<Value, ApiError> 
         None => {
             let input = PromptInput::Chat(messages::read(&mut fields)?);
             let clock = engine.clock();
-            let options = PrepareOptions {
-                parse_special: false,
-                now_unix_seconds: (clock.origin_unix_ms() + clock.now() / 1_000_000) / 1000,
-            };
+            let options =
+                PrepareOptions { parse_special: false, now_unix_seconds: clock.unix_seconds(clock.now()) };
             let prepared = engine.preparer().prepare(input, &options, &clock, &mut HostStamps::default());
             prepared.map_err(|reason| ApiError::from(&reason))?.prompt
         }

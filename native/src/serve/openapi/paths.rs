@@ -10,8 +10,8 @@ use super::Facts;
 use super::schema::{any_of, named, text, word};
 use crate::serve::gateway::QUOTA_HEADERS;
 
-/// What may happen to any request: a page of another origin, a defect, no more room or not yet ready.
-const ALL: [u16; 3] = [403, 500, 503];
+/// What may happen to any request: no host named, a page of another origin, a defect, no more room or not yet ready.
+const ALL: [u16; 4] = [400, 403, 500, 503];
 /// What may happen to a body.
 const BODY: [u16; 6] = [400, 408, 413, 415, 422, 429];
 
@@ -248,7 +248,7 @@ pub(super) fn headers() -> Value {
             "description": "Names the request: as it was sent, or made.",
         },
         "Traceparent": {
-            "schema": text(), "description": "This server's own span, where the request brought a trace along (W3C).",
+            "schema": text(), "description": "This server's own span, where the request belongs to a trace (W3C).",
         },
         "Replica": { "schema": text(), "description": "Which of several servers this is, where it has a name." },
         "Quota": { "schema": text(), "description": "Where the caller's use is limited: the limit, what is left, when it is whole again." },

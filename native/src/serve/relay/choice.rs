@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::engine::RequestEvent;
+use firstlight_engine::policy::{ContentPolicy, Screen};
 use firstlight_engine::request::{RequestId, SampledToken};
-use firstlight_engine::text::{ContentPolicy, Screen, Tokenizer};
+use firstlight_engine::text::Tokenizer;
 
 use crate::answer::Answer;
 use crate::serve::wire::call::Form;

@@ -164,7 +164,7 @@ impl Relay {
     /// Nobody waits any more: every choice is to end where it is.
     fn leave(&mut self, reason: FinishReason) {
         let now = self.engine.clock().now();
-        // Known to the preparation before the engine is told: see `Ask::send_unless`.
+        // Known to the preparation before the engine is told: see `Ask::send_choices`.
         if self.left.set((reason, now)).is_ok() {
             for choice in self.choices.iter().filter(|choice| !choice.has_ended()) {
                 self.engine.abort(choice.id, reason, now);

@@ -42,7 +42,7 @@ pub struct CallFacts {
 
 impl CallFacts {
     /// Marks the call as counted; whether it was not yet.
-    pub fn is_first_end(&self) -> bool {
+    pub fn mark_counted(&self) -> bool {
         !self.is_counted.swap(true, Ordering::AcqRel)
     }
 

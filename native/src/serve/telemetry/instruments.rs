@@ -89,9 +89,7 @@ impl Instruments {
         let first = call.timelines.iter().filter_map(|timeline| super::first_answer(timeline)).min();
         first.into_iter().for_each(|ns| times.first_token.observe(ns));
         for timeline in call.timelines {
-            let followers = u64::from(timeline.tokens().generated).saturating_sub(1);
-            let per_token = timeline.decode().and_then(|decode| decode.total().checked_div(followers));
-            per_token.into_iter().for_each(|ns| times.per_token.observe(ns));
+            timeline.time_per_output_token().into_iter().for_each(|ns| times.per_token.observe(ns));
         }
     }
 

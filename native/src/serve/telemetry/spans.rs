@@ -203,7 +203,7 @@ fn latencies(timeline: &RequestTimeline) -> Vec<KeyValue> {
     all.extend(super::first_answer(timeline).map(|ns| seconds("time_to_first_token", ns)));
     all.extend(timeline.e2e().map(|ns| seconds("e2e", ns)));
     if let Some(engine) = timeline.parts().and_then(|parts| parts.engine) {
-        all.push(seconds("time_in_queue", engine.queue_wait.total() + engine.requeue.total()));
+        all.push(seconds("time_in_queue", engine.waited()));
         all.push(seconds("time_in_model_prefill", engine.prefill.total()));
         if let Some(decode) = timeline.decode() {
             all.push(seconds("time_in_model_decode", decode.total()));

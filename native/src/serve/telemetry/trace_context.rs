@@ -3,9 +3,9 @@
 //! The recommendation is <https://www.w3.org/TR/trace-context/>. Invariant: the span that a response names is the one that
 //! is exported, if any is.
 
-use std::hash::{BuildHasher, RandomState};
-
 use axum::http::{HeaderMap, HeaderName};
+
+use crate::run::draw_seed;
 
 /// The header that carries it.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -64,7 +64,7 @@ impl TraceContext {
 /// An id that nobody else has, and not 0.
 pub fn draw_id() -> u64 {
     // Each state has keys of its own, from the system's random numbers.
-    RandomState::new().hash_one(()).max(1)
+    draw_seed().max(1)
 }
 
 /// Trace id, parent and flags of `00-<32 hex>-<16 hex>-<2 hex>`; `None` for what is none, as the recommendation asks.
