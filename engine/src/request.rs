@@ -3,13 +3,13 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
 use crate::policy::ContentPolicy;
 
 /// Names one request (one choice of an answer) inside one engine; never used twice in a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct RequestId(pub u64);
 
 impl std::fmt::Display for RequestId {
@@ -209,7 +209,7 @@ impl Request {
 }
 
 /// Why a request ended. The JSON word is the snake_case name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// An end token.

@@ -22,6 +22,7 @@ use crate::request::{FinishReason, HostStamps, RejectReason, RequestId};
 
 pub use check::{TimelineBroken, TimelineRule};
 pub use edge::{Edge, PassTimes, Place};
+pub use json::{StampsRecord, TIMELINE_SCHEMA, TimelineRecord};
 pub use labels::{ClockLabel, EngineLabels, ModelLabel, RequestLabels};
 pub use parts::{DecodeParts, EngineParts, InboxParts, Parts, Preparation, RunParts, Transport, WaitCauses};
 pub use stamps::{GpuTimes, PrefillAttempt, Residency, Stamps, TokenCounts};

@@ -7,7 +7,7 @@ mod sentence;
 #[cfg(test)]
 mod tests;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::buckets::gaps;
 use super::latency::host_id;
@@ -17,7 +17,7 @@ use crate::request::RequestId;
 use crate::timeline::{Place, RequestTimeline, StepRecord, StepRing};
 
 /// A prompt chunk of another request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SharedChunk {
     /// Whose.
     pub id: RequestId,
@@ -26,7 +26,7 @@ pub struct SharedChunk {
 }
 
 /// What explains most of a slow gap. Durations are nanoseconds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BlameCause {
     /// The request itself was evicted: it waited again and was recomputed.
@@ -85,9 +85,10 @@ pub enum BlameCause {
 }
 
 /// A gap of more than twice its request's median, and what is to blame. It is shown as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Blame {
     /// The request.
+    #[serde(rename = "engine_id")]
     pub id: RequestId,
     /// The token at the gap's end, from 1.
     pub token_idx: usize,
@@ -96,6 +97,7 @@ pub struct Blame {
     /// The median of the request's gaps.
     pub median: Nanos,
     /// Steps between the two tokens, the one that made the second included; 0 where they are forgotten.
+    #[serde(rename = "steps")]
     pub num_steps: usize,
     /// Time of the gap within steps, from a pass to the tokens on the CPU; 0 where they are forgotten.
     pub in_steps: Nanos,
@@ -106,7 +108,7 @@ pub struct Blame {
 }
 
 /// The longest gap of a request, or of all requests in a window.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SlowestGap {
     /// What the host calls the request; `r<number>` where it has no name.
     pub id: String,

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::nearest_rank;
 use crate::clock::Nanos;
 use crate::timeline::{RequestTimeline, StepRecord, StepRing};
 
 /// The gaps of one bucket, in nanoseconds; there is at least one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct GapFigures {
     /// How many.
     pub n: usize,
@@ -27,7 +27,7 @@ pub struct GapFigures {
 }
 
 /// Gaps before tokens that were made in a batch of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct BatchBucket {
     /// Sequences in the step that made the token: those that decode and those that prefill.
     pub batch: u32,
@@ -37,7 +37,7 @@ pub struct BatchBucket {
 }
 
 /// Inter-token latency against the batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct GapsByBatch {
     /// One bucket for each size that occurred, ascending.
     pub buckets: Vec<BatchBucket>,
@@ -47,7 +47,7 @@ pub struct GapsByBatch {
 
 /// Gaps before tokens at positions in `from..to`, where `to` is twice `from`. Powers of two, because they tell a context of
 /// 40 tokens from one of 80 and are still few at 100,000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PositionBucket {
     /// The first position; a token's position is its index in the answer plus the tokens of the prompt.
     pub from: u64,

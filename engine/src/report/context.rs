@@ -2,12 +2,12 @@
 //!
 //! The host fills it in; no sum uses it. Invariant: every report carries one.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::timeline::ModelLabel;
 
 /// Under which conditions the figures of a report were measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ReportContext {
     /// Requests a second: those that were offered, or those that were counted (`ReportWindow::request_rate`).
     /// Absent where there is no rate: one request, a burst, or a loop that waits for its answers.

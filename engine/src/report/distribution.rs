@@ -3,7 +3,7 @@
 //! It interpolates nothing: each percentile is a value that was measured. Invariant: ranks are integers, computed
 //! without a float.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
 
@@ -17,7 +17,7 @@ pub fn nearest_rank(q: u32, n: usize) -> usize {
 }
 
 /// A set of durations in nanoseconds. It has at least one: an empty set has no distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Distribution {
     /// How many.
     pub n: usize,

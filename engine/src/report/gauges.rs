@@ -2,7 +2,7 @@
 //!
 //! Each step counts once, however long it took. Invariant: a gauge without a step is absent.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Span;
 use crate::timeline::{StepRecord, StepRing};
@@ -23,7 +23,7 @@ pub struct GaugeReadings {
 }
 
 /// One gauge.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Gauge {
     /// As handed in, else that of the youngest step.
     pub now: f64,
@@ -34,7 +34,7 @@ pub struct Gauge {
 }
 
 /// The four gauges over the steps that began between a window's first arrival and its last end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Gauges {
     /// Steps that were looked at: those the ring still had.
     pub steps: usize,

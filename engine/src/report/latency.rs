@@ -5,7 +5,10 @@
 #[cfg(test)]
 mod tests;
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::buckets::{by_batch_and_position, gaps};
 use super::window::ended;
@@ -18,7 +21,7 @@ use crate::request::{FinishReason, RequestId};
 use crate::timeline::{Parts, RequestTimeline, StepRing};
 
 /// From the first arrival of a window to its last end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Span {
     /// The first `received`.
     pub from: Nanos,
@@ -34,7 +37,7 @@ impl Span {
 }
 
 /// How many requests ended how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[allow(missing_docs, reason = "each is the FinishReason of the same name")]
 pub struct FinishCounts {
     pub stop: usize,
@@ -67,7 +70,7 @@ impl FinishCounts {
 
 /// Percentiles of wholes, each its own metric over answered requests; absent without a sample. The four timers are
 /// `ttft`, `inter_token`, `time_per_output_token` and `e2e`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Wholes {
     /// `first_write - received`: streamed answers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +96,7 @@ pub struct Wholes {
 }
 
 /// A real request that holds a percentile's rank, with its own parts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct RankedRequest {
     /// 50, 95 or 99.
     pub percentile: u32,
@@ -110,7 +113,7 @@ pub struct RankedRequest {
 }
 
 /// Tokens of all requests of a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TokenTotals {
     /// In the prompts.
     pub prompt: u64,
@@ -126,7 +129,7 @@ pub struct TokenTotals {
 
 /// The prefix cache in tokens. Each request is looked up once, at its first admission: finding its own blocks again after
 /// an eviction is no hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct PrefixCacheTokens {
     /// Prompt tokens of the requests that were admitted.
     pub queried: u64,
@@ -138,10 +141,11 @@ pub struct PrefixCacheTokens {
 }
 
 /// What a window of finished requests says together. Durations are nanoseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct LatencyReport {
     /// `firstlight.report/1`.
-    pub schema: &'static str,
+    #[serde(deserialize_with = "schema")]
+    pub schema: Cow<'static, str>,
     /// Under which conditions.
     pub context: ReportContext,
     /// Absent where the window is empty.
@@ -190,6 +194,17 @@ pub struct LatencyReport {
     pub inter_token_by_position: Vec<PositionBucket>,
 }
 
+/// A report of another schema is none.
+fn schema<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    match name == LatencyReport::SCHEMA {
+        true => Ok(Cow::Borrowed(LatencyReport::SCHEMA)),
+        false => {
+            Err(D::Error::custom(format!("the report's schema is {name:?}, not {}", LatencyReport::SCHEMA)))
+        }
+    }
+}
+
 impl LatencyReport {
     /// The schema's name.
     pub const SCHEMA: &'static str = "firstlight.report/1";
@@ -205,7 +220,7 @@ impl LatencyReport {
         context: ReportContext,
     ) -> Self {
         let mut report = Self {
-            schema: Self::SCHEMA,
+            schema: Cow::Borrowed(Self::SCHEMA),
             span: span(window),
             n: window.len(),
             n_answered: answered(window).count(),

@@ -2,7 +2,7 @@
 //!
 //! It has no percentiles: those of parts sum to nothing. Invariant: the sums of the parts equal the sum of the TTFTs.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::clock::Nanos;
 use crate::timeline::{DecodeParts, EngineParts, Parts, Preparation, RequestTimeline, RunParts, Transport};
@@ -55,7 +55,7 @@ fn add_preparation(to: &mut Preparation, more: &Preparation) {
 }
 
 /// The engine TTFTs of all answered requests, and their five parts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct EngineTtftSums {
     /// Requests with a first token.
     pub n: usize,
@@ -109,7 +109,7 @@ impl EngineTtftSums {
 }
 
 /// The TTFTs of all requests that were streamed, and all their parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct TtftSums {
     /// Requests with a first write.
     pub n: usize,
@@ -183,7 +183,7 @@ impl TtftSums {
 }
 
 /// The time after the first token of all answered requests, by its parts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DecodeSums {
     /// Requests with a first token.
     pub n: usize,

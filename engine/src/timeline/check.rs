@@ -67,7 +67,7 @@ impl RequestTimeline {
         }
     }
 
-    fn violation(&self, rule: TimelineRule, detail: String) -> TimelineBroken {
+    pub(super) fn violation(&self, rule: TimelineRule, detail: String) -> TimelineBroken {
         let stamps = format!("{:?}, residency {:?}", self.stamps, self.residency);
         TimelineBroken { id: self.id, rule, detail, stamps }
     }
@@ -84,15 +84,15 @@ impl RequestTimeline {
         let Some(finished) = self.stamps.finished.filter(|_| self.place == Place::Done) else {
             return Err(self.violation(TimelineRule::Ended, format!("it is in {:?}", self.place)));
         };
-        self.check_order(finished)?;
+        self.check_order()?;
         self.check_residency(finished)?;
         self.check_sums(finished)?;
         self.check_tokens()
     }
 
-    fn check_order(&self, finished: Nanos) -> Result<(), TimelineBroken> {
+    pub(super) fn check_order(&self) -> Result<(), TimelineBroken> {
         let s = &self.stamps;
-        let engine = s.host.iter().copied().chain([s.queued, s.first_token, Some(finished)]);
+        let engine = s.host.iter().copied().chain([s.queued, s.first_token, s.finished]);
         let transport = [s.first_token, s.first_text, s.first_write, s.last_write];
         for chain in [engine.flatten().collect::<Vec<_>>(), transport.into_iter().flatten().collect()] {
             if let Some(pair) = chain.windows(2).find(|pair| pair[0] > pair[1]) {

@@ -2,7 +2,7 @@
 //!
 //! It says what can happen, not when. Invariant: every engine stamp is an edge from here, and so is every host stamp.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::request::{FinishReason, RejectReason};
 
@@ -74,7 +74,7 @@ pub struct PassTimes {
 }
 
 /// Where a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// With the host, before `created`.

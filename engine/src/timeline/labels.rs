@@ -2,7 +2,7 @@
 //!
 //! No sum uses any of them. Invariant: labels are set once, before the first stamp.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, Nanos};
 
@@ -20,7 +20,7 @@ pub struct EngineLabels {
 }
 
 /// Which model artifact answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ModelLabel {
     /// What it is called.
     pub name: String,
@@ -31,7 +31,7 @@ pub struct ModelLabel {
 }
 
 /// The clock that made the stamps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ClockLabel {
     /// Unix time of instant 0, in milliseconds; no sum uses it.
     pub origin_unix_ms: u64,

@@ -4,13 +4,13 @@
 //! residencies, which are recorded independently. Invariant: no part is computed as "what is left over", except
 //! `inbox.step`, which is defined so.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Place, RequestTimeline};
 use crate::clock::Nanos;
 
 /// Why a request waited, in nanoseconds by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct WaitCauses {
     /// The batch was full.
     pub slots: Nanos,
@@ -41,7 +41,7 @@ impl WaitCauses {
 }
 
 /// Time in the batch: in passes that gave the request tokens, and in passes that gave it none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RunParts {
     /// With tokens.
     pub compute: Nanos,
@@ -61,7 +61,7 @@ impl RunParts {
 }
 
 /// `finished - first_token`, apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DecodeParts {
     /// Passes that gave it tokens.
     pub compute: Nanos,
@@ -81,7 +81,7 @@ impl DecodeParts {
 }
 
 /// `created - routed`, apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Preparation {
     /// Until a worker took it up.
     pub wait: Nanos,
@@ -101,7 +101,7 @@ impl Preparation {
 }
 
 /// `queued - created`, apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct InboxParts {
     /// Until the engine was ready.
     pub model_load: Nanos,
@@ -117,7 +117,7 @@ impl InboxParts {
 }
 
 /// The five parts between `created` and the first token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct EngineParts {
     /// Not yet seen by a pass.
     pub inbox: InboxParts,
@@ -153,7 +153,7 @@ impl EngineParts {
 }
 
 /// `first_write - first_token`, apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Transport {
     /// A token without printable text, or text that may begin a stop string.
     pub hold: Nanos,
@@ -169,7 +169,7 @@ impl Transport {
 }
 
 /// All parts of one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Parts {
     /// received -> checked.
     pub gateway: Nanos,

@@ -2,7 +2,7 @@
 //!
 //! Plain data, written by `RequestTimeline::advance` alone. Invariant: an instant that was never reached is absent, not 0.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Place;
 use crate::clock::Nanos;
@@ -19,7 +19,7 @@ pub struct Residency {
 }
 
 /// One admission and what it computed until the first token, or until the position before an eviction was reached again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PrefillAttempt {
     /// Admitted.
     pub from: Nanos,
@@ -34,7 +34,7 @@ pub struct PrefillAttempt {
 }
 
 /// Tokens of one request, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TokenCounts {
     /// In the prompt.
     pub prompt: u32,
@@ -49,7 +49,7 @@ pub struct TokenCounts {
 }
 
 /// What the GPU's own clock says, beside all sums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct GpuTimes {
     /// The passes of the last admission up to the first token.
     pub forward_ns: u64,

@@ -2,13 +2,13 @@
 //!
 //! Plain data, written once by the engine. Invariant: `schedule_at <= submit_at <= done_at`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
 use crate::request::RequestId;
 
 /// Where admission stopped in a pass that left someone waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Obstacle {
     /// The batch is full.
@@ -24,7 +24,7 @@ pub enum Obstacle {
 }
 
 /// GPU time of one step by stage, from a pass that was cut for it. In a sum with nothing: the cuts cost time themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StageTimes {
     /// Token embedding.
     pub embed_ns: u64,
@@ -37,7 +37,7 @@ pub struct StageTimes {
 }
 
 /// One step of the engine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StepRecord {
     /// Counts from 0 in one engine.
     pub id: u64,

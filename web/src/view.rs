@@ -1,0 +1,5 @@
+//! What the page shows, computed without a browser: plain data in, plain data out.
+//!
+//! It never names the DOM. Invariant: everything in here is pure, and is tested natively.
+
+pub mod session;
