@@ -10,6 +10,7 @@ pub mod error;
 pub mod gpu;
 pub mod model;
 pub mod policy;
+pub mod refusal;
 pub mod report;
 pub mod request;
 pub mod runner;

@@ -3,6 +3,7 @@
 //! Invariant: a runner never decides what runs, and keeps nothing of a request between steps but the KV cache.
 
 mod gpu_runner;
+mod place;
 
 use std::future::Future;
 
@@ -12,6 +13,7 @@ use crate::timeline::StageTimes;
 
 pub use crate::error::RunnerError;
 pub use gpu_runner::GpuRunner;
+pub use place::Place;
 
 /// What one forward pass gave back.
 #[derive(Clone, Debug, Default, PartialEq)]

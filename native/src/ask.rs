@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::policy::ContentPolicy;
+use firstlight_engine::refusal::Outside;
 use firstlight_engine::request::{
     FinishReason, HostStamps, RejectReason, Request, RequestId, SamplingParams,
 };
@@ -18,7 +19,6 @@ use firstlight_engine::timeline::RequestLabels;
 use crate::clock::InstantClock;
 use crate::driver::{EngineHandle, EventSink, Submission};
 use crate::quota::{Demand, Meter};
-use crate::refusal::Outside;
 
 /// One prompt and how to answer it.
 #[derive(Clone, Debug)]

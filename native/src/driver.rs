@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::engine::{Engine, EngineCounters, RequestEvent, STEPS_KEPT};
+use firstlight_engine::refusal::Outside;
 use firstlight_engine::request::{FinishReason, RejectReason, Request, RequestId};
 use firstlight_engine::runner::ModelRunner;
 use firstlight_engine::sched::SchedulerConfig;
@@ -26,7 +27,6 @@ use self::inbox::{Command, Inbox};
 use crate::clock::InstantClock;
 use crate::failure::Failure;
 use crate::histogram::{Histogram, Unit};
-use crate::refusal::Outside;
 
 /// Loading and compiling kernels recurse as deep as they did on a main thread, which has this much on most systems.
 const STACK_BYTES: usize = 8 << 20;

@@ -4,26 +4,16 @@
 
 use std::path::Path;
 
+use firstlight_engine::model::{NoModel, files_of_model};
 use serde::Deserialize;
 
 use crate::cache::{Cache, Environment};
 use crate::download::Http;
 use crate::failure::Failure;
-use crate::models::{HubName, INCOMPLETE_MARKER, INDEX_NAME, is_plain_file};
+use crate::models::{HubName, INCOMPLETE_MARKER};
 
 /// The hub, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
-/// What a safetensors model has beside its weights, where the repository has it.
-const COMPANIONS: [&str; 7] = [
-    INDEX_NAME,
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "generation_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-];
-
 #[derive(Deserialize)]
 struct Repository {
     #[serde(default)]
@@ -97,58 +87,12 @@ pub fn pull(
     Ok(name.file.as_ref().map_or(folder.clone(), |file| folder.join(file)))
 }
 
-/// The files that make a model: safetensors with their companions, or the one GGUF file.
+/// The files that make a model, in a sentence where they make none.
 fn choose(repo: &str, names: &[String]) -> Result<Vec<String>, Failure> {
-    let top_level = |ending: &str| -> Vec<String> {
-        let wanted = |name: &&String| name.ends_with(ending) && is_plain_file(name) && !name.contains('/');
-        names.iter().filter(wanted).cloned().collect()
-    };
-    let mut shards = top_level(".safetensors");
-    // Some repositories hold the same weights a second time under another name; the library's own begin with `model`.
-    if shards.iter().any(|name| name.starts_with("model")) {
-        shards.retain(|name| name.starts_with("model"));
-    }
-    if !shards.is_empty() && names.iter().any(|name| name == "config.json") {
-        let companions = COMPANIONS.iter().map(|name| (*name).to_owned()).filter(|name| names.contains(name));
-        return Ok(companions.chain(shards).collect());
-    }
-    let mut ggufs = top_level(".gguf");
-    ggufs.sort();
-    match ggufs.as_slice() {
-        [] => Err(Failure::model(format!(
-            "{repo} holds neither config.json with .safetensors nor a .gguf file; choose another repository"
-        ))),
-        [one] => Ok(vec![one.clone()]),
-        several => Err(Failure::usage(format!(
-            "{repo} holds {} GGUF files; name one, as in `firstlight pull {repo}:{}` ({})",
-            several.len(),
-            several[0],
-            several.join(", ")
-        ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(names: &[&str], expected: Option<&[&str]>) {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let got = choose("o/r", &names).ok();
-        let got: Option<Vec<&str>> = got.as_ref().map(|files| files.iter().map(String::as_str).collect());
-        assert_eq!(got.as_deref(), expected, "{names:?}");
-    }
-
-    #[test]
-    fn a_repository_gives_one_model() {
-        check(
-            &["README.md", "config.json", "tokenizer.json", "model.safetensors", "onnx/x.safetensors"],
-            Some(&["config.json", "tokenizer.json", "model.safetensors"]),
-        );
-        check(&["x.Q8_0.gguf", "README.md"], Some(&["x.Q8_0.gguf"]));
-        check(&["a.gguf", "b.gguf"], None);
-        check(&["../a.gguf"], None);
-        check(&["README.md"], None);
-        check(&["model.safetensors"], None);
-    }
+    files_of_model(names).map_err(|error| match &error {
+        NoModel::Nothing => Failure::model(format!("{repo}: {error}")),
+        NoModel::Several(files) => {
+            Failure::usage(format!("{repo}: {error}, as in `firstlight pull {repo}:{}`", files[0]))
+        }
+    })
 }

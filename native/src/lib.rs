@@ -26,7 +26,6 @@ pub mod models;
 pub mod probe;
 pub mod progress;
 pub mod quota;
-pub mod refusal;
 pub mod run;
 pub mod serve;
 pub mod session;

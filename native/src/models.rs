@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use firstlight_engine::model::shard_names;
+use firstlight_engine::model::{INDEX_NAME, is_plain_file, shard_names};
 
 use crate::cache::{Cache, Environment, human_bytes, sha256_of};
 use crate::failure::Failure;
@@ -136,16 +136,6 @@ pub fn parse_name(text: &str) -> Result<ModelName, Failure> {
     )))
 }
 
-/// Whether a file name from outside stays inside the folder it is put into.
-pub fn is_plain_file(name: &str) -> bool {
-    let fine = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('.')
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+= ".contains(&byte))
-    };
-    name.len() <= 200 && name.split('/').all(fine)
-}
-
 /// The files of the model called `text`, all on this machine.
 ///
 /// # Errors
@@ -175,8 +165,6 @@ pub fn resolve(text: &str, cache: &Cache, environment: Environment<'_>) -> Resul
 
 /// Lies in a folder while the files of a whole repository are being brought into it.
 pub const INCOMPLETE_MARKER: &str = ".incomplete";
-/// Lists the shards of a checkpoint that has several.
-pub const INDEX_NAME: &str = "model.safetensors.index.json";
 
 fn is_incomplete(folder: &Path) -> bool {
     folder.join(INCOMPLETE_MARKER).exists()

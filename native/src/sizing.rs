@@ -4,25 +4,10 @@
 //! asked for.
 
 use firstlight_engine::model::ModelConfig;
-use firstlight_engine::sched::{PRIORITY_STEP_NS, SchedulerConfig};
+use firstlight_engine::sched::{DEFAULT_MAX_WAITING, PRIORITY_STEP_NS, SchedulerConfig};
 
 use crate::cli::EngineArgs;
 use crate::failure::Failure;
-
-/// Keys and values are kept as f32.
-const KV_ELEMENT_BYTES: u64 = 4;
-/// The default pool holds a whole context and this much a slot...
-const DEFAULT_TOKENS_A_SLOT: u64 = 1024;
-/// ...but takes no more than this unasked.
-const DEFAULT_KV_BYTES: u64 = 1 << 30;
-/// Requests that wait at most.
-const MAX_WAITING: u32 = 1024;
-
-/// Bytes of keys and values of one token in all layers.
-pub fn kv_bytes_a_token(config: &ModelConfig) -> u64 {
-    let width = u64::from(config.num_kv_heads) * u64::from(config.head_dim);
-    2 * u64::from(config.num_layers) * width * KV_ELEMENT_BYTES
-}
 
 /// The scheduler's limits for `args` on a model.
 ///
@@ -36,7 +21,7 @@ pub fn limits(args: &EngineArgs, config: &ModelConfig) -> Result<SchedulerConfig
             config.name, config.max_context
         )));
     }
-    let block_bytes = kv_bytes_a_token(config) * u64::from(args.block_size);
+    let block_bytes = config.kv_bytes_a_token() * u64::from(args.block_size);
     let num_blocks = match (args.kv_blocks, args.kv_memory) {
         (Some(blocks), _) => u64::from(blocks),
         (None, Some(bytes)) if bytes < block_bytes => {
@@ -46,7 +31,9 @@ pub fn limits(args: &EngineArgs, config: &ModelConfig) -> Result<SchedulerConfig
             )));
         }
         (None, Some(bytes)) => bytes / block_bytes,
-        (None, None) => default_blocks(args, max_model_len, block_bytes),
+        (None, None) => {
+            SchedulerConfig::default_blocks(args.slots, max_model_len, args.block_size, block_bytes)
+        }
     };
     let limits = SchedulerConfig {
         max_num_seqs: args.slots,
@@ -54,7 +41,7 @@ pub fn limits(args: &EngineArgs, config: &ModelConfig) -> Result<SchedulerConfig
         block_size: args.block_size,
         num_blocks: u32::try_from(num_blocks).unwrap_or(u32::MAX),
         max_model_len,
-        max_waiting: MAX_WAITING,
+        max_waiting: DEFAULT_MAX_WAITING,
         vocab_size: config.vocab_size,
         prefix_cache: args.prefix_cache.is_on(),
         prefix_hash_bits: 64,
@@ -62,14 +49,6 @@ pub fn limits(args: &EngineArgs, config: &ModelConfig) -> Result<SchedulerConfig
     };
     limits.validate()?;
     Ok(limits)
-}
-
-fn default_blocks(args: &EngineArgs, max_model_len: u32, block_bytes: u64) -> u64 {
-    let block_size = u64::from(args.block_size);
-    let slots = u64::from(args.slots);
-    let useful = u64::from(max_model_len).max(slots * DEFAULT_TOKENS_A_SLOT.min(u64::from(max_model_len)));
-    let affordable = (DEFAULT_KV_BYTES / block_bytes.max(1)).max(1);
-    useful.div_ceil(block_size).min(affordable)
 }
 
 #[cfg(test)]
@@ -119,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_pool_is_what_was_asked_for_or_a_modest_default() {
-        assert_eq!(kv_bytes_a_token(&model()), 46_080);
+        assert_eq!(model().kv_bytes_a_token(), 46_080);
         check("", Ok((512, 8192)));
         check("--slots 1", Ok((512, 8192)));
         check("--slots 16", Ok((1024, 8192)));

@@ -100,7 +100,16 @@ const MAX_VOCAB: u32 = 1 << 22;
 /// Positions are exact in f32 up to here.
 const MAX_CONTEXT: u32 = 1 << 24;
 
+/// Keys and values are kept as f32.
+const KV_ELEMENT_BYTES: u64 = 4;
+
 impl ModelConfig {
+    /// Bytes of keys and values of one token in all layers.
+    pub fn kv_bytes_a_token(&self) -> u64 {
+        let width = u64::from(self.num_kv_heads) * u64::from(self.head_dim);
+        2 * u64::from(self.num_layers) * width * KV_ELEMENT_BYTES
+    }
+
     /// Ranges and divisibility, as every loader needs them.
     pub(super) fn check(&self, file: &str) -> Result<(), LoadError> {
         let ranges = [

@@ -11,6 +11,7 @@ mod kv_cache;
 pub mod llama;
 mod matrix;
 mod plan;
+mod repository;
 mod roles;
 mod rope;
 mod safetensors;
@@ -20,6 +21,7 @@ pub use checkpoint::Checkpoint;
 pub use config::{Activation, ModelConfig, RopeLayout, RopeScaling};
 pub use dequantise::dequantise;
 pub use gguf::{GgufFile, GgufValue};
+pub use repository::{INDEX_NAME, NoModel, files_of_model, is_plain_file};
 pub use safetensors::{open_safetensors, shard_names};
 pub use source::{MemorySource, TensorInfo, TensorRole, WeightSource};
 

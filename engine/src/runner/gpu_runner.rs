@@ -17,7 +17,7 @@ use crate::model::{
 };
 use crate::request::SampledToken;
 use crate::sampling;
-use crate::sched::{Batch, BlockId, SampleRow};
+use crate::sched::{Batch, BlockId, SampleRow, SchedulerConfig};
 use crate::timeline::StageTimes;
 
 /// A model on a device.
@@ -33,6 +33,18 @@ pub struct GpuRunner {
     warm_up_rows: Vec<u32>,
     /// Bytes of the step's inputs, reused.
     upload: Vec<u32>,
+}
+
+impl From<&SchedulerConfig> for PassLimits {
+    fn from(limits: &SchedulerConfig) -> Self {
+        Self {
+            max_num_seqs: limits.max_num_seqs,
+            max_batch_tokens: limits.max_batch_tokens,
+            block_size: limits.block_size,
+            num_blocks: limits.num_blocks,
+            max_model_len: limits.max_model_len,
+        }
+    }
 }
 
 impl GpuRunner {

@@ -33,7 +33,24 @@ pub struct SchedulerConfig {
 /// A second: a request one level less urgent is overtaken by those that come up to a second later.
 pub const PRIORITY_STEP_NS: Nanos = 1_000_000_000;
 
+/// Requests that wait at most, where nobody asked for another number.
+pub const DEFAULT_MAX_WAITING: u32 = 1024;
+
+/// The default pool holds a whole context and this much a slot...
+const DEFAULT_TOKENS_A_SLOT: u64 = 1024;
+/// ...but takes no more than this unasked.
+const DEFAULT_KV_BYTES: u64 = 1 << 30;
+
 impl SchedulerConfig {
+    /// KV blocks where nobody asked for a number: a whole context or 1,024 tokens a slot, in at most 1 GiB. A block takes
+    /// `block_bytes`.
+    pub fn default_blocks(slots: u32, max_model_len: u32, block_size: u32, block_bytes: u64) -> u64 {
+        let (context, slots) = (u64::from(max_model_len), u64::from(slots));
+        let useful = context.max(slots * DEFAULT_TOKENS_A_SLOT.min(context));
+        let affordable = (DEFAULT_KV_BYTES / block_bytes.max(1)).max(1);
+        useful.div_ceil(u64::from(block_size.max(1))).min(affordable)
+    }
+
     /// Refuses limits that leave no room for a token, naming the flag.
     pub fn validate(&self) -> Result<(), RejectReason> {
         let limits = [

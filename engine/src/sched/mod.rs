@@ -16,7 +16,7 @@ mod wait_queue;
 
 pub use batch::{Batch, BlockId, SampleRow};
 pub use block_pool::BlockPool;
-pub use config::{PRIORITY_STEP_NS, SchedulerConfig};
+pub use config::{DEFAULT_MAX_WAITING, PRIORITY_STEP_NS, SchedulerConfig};
 pub use prefix_cache::PrefixId;
 pub use scheduler::{PrefixCounts, Sampled, Scheduled, Scheduler, SchedulerOutput};
 pub use sequence::{Sequence, SequenceState};

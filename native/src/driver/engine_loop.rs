@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::engine::{Engine, RequestEvent, StepFailed, StepOutput};
+use firstlight_engine::refusal::Outside;
 use firstlight_engine::request::{FinishReason, RejectReason, RequestId};
 use firstlight_engine::runner::{ModelRunner, RunnerError};
 use firstlight_engine::timeline::StepRecord;
@@ -19,7 +20,6 @@ use super::{Command, Drive, EventSink, Inbox, Parts, Shared, Submission, new_pub
 use crate::clock::InstantClock;
 use crate::executor::block_on;
 use crate::failure::Failure;
-use crate::refusal::Outside;
 use crate::terminal::warn;
 
 /// The device is opened again so often without a step that succeeds in between.

@@ -5,8 +5,6 @@
 use firstlight_engine::model::{Checkpoint, TensorRole, WeightSource};
 use serde::Serialize;
 
-use crate::sizing::kv_bytes_a_token;
-
 /// Sizes of a model's stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ModelShape {
@@ -53,7 +51,7 @@ impl ModelShape {
             head_weights,
             hidden_size: u64::from(config.hidden_size),
             vocab_size: u64::from(config.vocab_size),
-            kv_bytes_a_token: kv_bytes_a_token(config),
+            kv_bytes_a_token: config.kv_bytes_a_token(),
             // A score and a weighted sum, each a multiply-add for every element of the heads.
             attention_operations: 4 * u64::from(config.num_layers) * attention_width,
         }

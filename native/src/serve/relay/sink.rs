@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 
 use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::engine::RequestEvent;
+use firstlight_engine::refusal::Outside;
 use firstlight_engine::request::FinishReason;
 
 use crate::driver::EngineHandle;
-use crate::refusal::Outside;
 use crate::serve::ledger::Ledger;
 use crate::serve::telemetry::CallFacts;
 

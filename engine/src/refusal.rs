@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use firstlight_engine::clock::Nanos;
-use firstlight_engine::engine::RequestEvent;
-use firstlight_engine::request::{FinishReason, HostStamps, RejectReason, Request, RequestId};
-use firstlight_engine::timeline::{Edge, EngineLabels, RequestLabels, RequestTimeline};
+use crate::clock::Nanos;
+use crate::engine::RequestEvent;
+use crate::request::{FinishReason, HostStamps, RejectReason, Request, RequestId};
+use crate::timeline::{Edge, EngineLabels, RequestLabels, RequestTimeline};
 
 /// What is known of a request outside the engine.
 #[derive(Clone, Debug)]
