@@ -13,29 +13,29 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     // A slice beyond the last group computes it again and stores nothing: every lane stays in step.
     let group = min(wanted, params.num_groups - 1u);
     let row0 = workgroup.y * TM;
-    var sums: array<array<f32, TN>, TM>;
+    var sums = array<array<f32, TN>, TM>();
 
     for (var unit = 0u; unit < UNITS; unit++) {
         let line = group * UNITS + unit;
-        var scales: array<vec2<u32>, TN>;
+        var scales = array<vec2<u32>, TN>();
         if (HAS_SCALE) {
             for (var c = 0u; c < TN; c++) { // unroll
                 scales[c] = weight_scale(line, c * 8u + lane);
             }
         }
         for (var block = 0u; block < 2u; block++) { // unroll
-            var own: array<vec4<f32>, TM>;
+            var own = array<vec4<f32>, TM>();
             for (var m = 0u; m < TM; m++) { // unroll
                 own[m] = x[(row0 + m) * params.x_pitch + unit * 16u + block * 8u + lane];
             }
-            var products: array<array<f32, TN>, TM>;
+            var products = array<array<f32, TN>, TM>();
             for (var t = 0u; t < BLOCK_TEXELS; t++) { // unroll
-                var texels: array<vec4<u32>, TN>;
+                var texels = array<vec4<u32>, TN>();
                 for (var c = 0u; c < TN; c++) { // unroll
                     texels[c] = weight_texel((line * 2u + block) * BLOCK_TEXELS + t, c * 8u + lane);
                 }
                 for (var j = 0u; j < TEXEL_VEC4S; j++) { // unroll
-                    var weights: array<vec4<f32>, TN>;
+                    var weights = array<vec4<f32>, TN>();
                     for (var c = 0u; c < TN; c++) { // unroll
                         weights[c] = unpack4(texels[c], j);
                     }

@@ -32,11 +32,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let w_place = (w_column >> 3u) * 16u + w_half * 8u + (w_column & 7u);
 
     let segment_units = (UNITS + SEGMENTS - 1u) / SEGMENTS;
-    var totals: array<array<f32, TN>, TM>;
+    var totals = array<array<f32, TN>, TM>();
     for (var segment = 0u; segment < SEGMENTS; segment++) {
         let first = min(segment * segment_units, UNITS);
         let end = min(first + segment_units, UNITS);
-        var sums: array<array<f32, TN>, TM>;
+        var sums = array<array<f32, TN>, TM>();
         for (var block = first * 2u; block < end * 2u; block++) {
             let line = w_group * UNITS + (block >> 1u);
             var scales = vec2<u32>(0u);
@@ -60,7 +60,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
             workgroupBarrier();
             for (var step = 0u; step < 8u; step++) { // unroll
-                var w: array<vec4<f32>, TN>;
+                var w = array<vec4<f32>, TN>();
                 for (var c = 0u; c < TN; c++) { // unroll
                     w[c] = w_tile[step * 64u + c * 16u + (thread & 15u)];
                 }

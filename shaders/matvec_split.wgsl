@@ -16,7 +16,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let segment_units = (UNITS + SEGMENTS - 1u) / SEGMENTS;
     let first = min(segment * segment_units, UNITS);
     let end = min(first + segment_units, UNITS);
-    var sums: array<f32, TM>;
+    var sums = array<f32, TM>();
 
     for (var unit = first; unit < end; unit++) {
         let line = group * UNITS + unit;
@@ -48,7 +48,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     if (thread < TM * 8u) {
         let lane = thread & 7u;
         let row = thread >> 3u;
-        var values: array<f32, TN>;
+        var values = array<f32, TN>();
         for (var s = 0u; s < SEGMENTS; s++) { // unroll
             for (var c = 0u; c < TN; c++) { // unroll
                 values[c] += segment_sums[(s * TM + row) * 32u + c * 8u + lane];

@@ -17,19 +17,19 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var i = thread; i < HEADS * HEAD_VEC4S; i += 64u) {
         queries[i] = qkv[row * params.q_pitch + head0 * HEAD_VEC4S + i] * params.scale;
     }
-    var top: array<f32, HEADS>;
+    var top = array<f32, HEADS>();
     for (var h = 0u; h < HEADS; h++) { // unroll
         top[h] = LOWEST;
     }
-    var total: array<f32, ITEMS>;
-    var mixed: array<vec4<f32>, ITEMS>;
+    var total = array<f32, ITEMS>();
+    var mixed = array<vec4<f32>, ITEMS>();
     workgroupBarrier();
 
     for (var t0 = 0u; t0 <= last; t0 += 64u) {
         let position = min(t0 + thread, last);
         let in_range = t0 + thread <= last;
         let key_start = (block_tables[table + position / params.block_size] * params.num_kv_heads + kv_head) * HEAD_VEC4S;
-        var score: array<f32, HEADS>;
+        var score = array<f32, HEADS>();
         for (var i = 0u; i < HEAD_VEC4S; i++) {
             let k = keys[(key_start + i) * params.block_size + position % params.block_size];
             for (var h = 0u; h < HEADS; h++) { // unroll
@@ -42,7 +42,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         workgroupBarrier();
 
         // Every thread finds the same maxima for itself: reads that a whole subgroup shares are cheaper than a tree's barriers.
-        var shrink: array<f32, HEADS>;
+        var shrink = array<f32, HEADS>();
         for (var h = 0u; h < HEADS; h++) { // unroll
             var higher = top[h];
             for (var i = 0u; i < 64u; i += 4u) {

@@ -12,10 +12,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let last = rows[row].y;
     let table = rows[row].w * params.table_pitch;
 
-    var q: array<array<vec4<f32>, LANE_VEC4S>, HEADS>;
-    var top: array<f32, HEADS>;
-    var total: array<f32, HEADS>;
-    var mixed: array<array<vec4<f32>, LANE_VEC4S>, HEADS>;
+    var q = array<array<vec4<f32>, LANE_VEC4S>, HEADS>();
+    var top = array<f32, HEADS>();
+    var total = array<f32, HEADS>();
+    var mixed = array<array<vec4<f32>, LANE_VEC4S>, HEADS>();
     for (var h = 0u; h < HEADS; h++) { // unroll
         top[h] = LOWEST;
         for (var n = 0u; n < LANE_VEC4S; n++) { // unroll
@@ -26,12 +26,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 
     for (var t0 = 0u; t0 <= last; t0 += 16u) {
         // Two runs of 8 positions, each within one block. What lies beyond `last` is masked, and read at `last` instead.
-        var first: array<u32, 2>;
+        var first = array<u32, 2>();
         for (var p = 0u; p < 2u; p++) { // unroll
             let block = block_tables[table + min(t0 + p * 8u, last) / params.block_size];
             first[p] = block * params.num_kv_heads + kv_head;
         }
-        var scores: array<array<f32, 2>, HEADS>;
+        var scores = array<array<f32, 2>, HEADS>();
         for (var p = 0u; p < 2u; p++) { // unroll
             let slot = min(t0 + p * 8u + lane, last) % params.block_size;
             for (var i = 0u; i < HEAD_VEC4S; i++) { // unroll

@@ -2,16 +2,24 @@
 //!
 //! It never touches the DOM. Invariant: as [`crate::protocol`] says, every ask ends in one `Finished`.
 
+mod blob;
+mod catalog;
 mod clock;
+mod desk;
+mod incoming;
+mod meter;
+mod obtain;
+mod store;
+mod tab;
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
+use firstlight_engine::clock::Clock;
 use futures_channel::mpsc;
 use wasm_bindgen::prelude::*;
-use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent, js_sys};
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent, WorkerGlobalScope, js_sys};
 
 use self::clock::PageClock;
+use self::desk::Desk;
 use crate::protocol::{Command, Event};
 
 /// A command and the files beside it.
@@ -33,6 +41,21 @@ pub fn tell(event: &Event) {
         }
         Err(error) => web_sys::console::error_1(&error.to_string().into()),
     }
+}
+
+/// Tells something that needs no answer.
+pub fn notice(sentence: &str) {
+    tell(&Event::Notice { sentence: sentence.to_owned() });
+}
+
+/// Gives way for so long.
+pub async fn sleep(ms: i32) {
+    let scope: WorkerGlobalScope = js_sys::global().unchecked_into();
+    let mut wait = |resolve: js_sys::Function, _: js_sys::Function| {
+        // A scope that takes no timer has ended.
+        drop(scope.set_timeout_with_callback_and_timeout_and_arguments_0(&resolve, ms));
+    };
+    drop(JsFuture::from(js_sys::Promise::new(&mut wait)).await);
 }
 
 fn heard(message: &MessageEvent) -> Option<Heard> {
@@ -59,13 +82,17 @@ pub fn start() {
 }
 
 async fn serve(mut commands: mpsc::UnboundedReceiver<Heard>) {
-    let clock: Rc<RefCell<Option<PageClock>>> = Rc::default();
-    while let Ok(Heard { command, files: _ }) = commands.recv().await {
-        if let Command::Hello { origin_unix_ms, sent_at, .. } = command {
-            let page_clock = PageClock::new(origin_unix_ms);
-            let heard_at = firstlight_engine::clock::Clock::now(&page_clock);
-            *clock.borrow_mut() = Some(page_clock);
-            tell(&Event::Hello { sent_at, heard_at, no_webgpu: None });
+    let mut desk: Option<Desk> = None;
+    while let Ok(Heard { command, files }) = commands.recv().await {
+        match (command, &mut desk) {
+            (Command::Hello { origin_unix_ms, sent_at, page_url, hub }, desk) => {
+                let clock = PageClock::new(origin_unix_ms);
+                let heard_at = clock.now();
+                *desk = Some(Desk::new(clock, page_url, hub));
+                tell(&Event::Hello { sent_at, heard_at, no_webgpu: desk::no_webgpu() });
+            }
+            (command, Some(desk)) => desk.take(command, files).await,
+            (_, None) => web_sys::console::error_1(&"firstlight: a command before hello".into()),
         }
     }
 }
