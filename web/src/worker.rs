@@ -3,6 +3,9 @@
 //! It never touches the DOM. Invariant: as [`crate::protocol`] says, every ask ends in one `Finished`.
 
 mod clock;
+mod fetch;
+mod replay;
+mod server;
 
 use std::cell::RefCell;
 use std::rc::Rc;
