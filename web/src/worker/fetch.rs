@@ -197,7 +197,7 @@ impl Answer {
         };
         let _impatience = self.abort.impatience();
         let read = JsFuture::from(reader.read()).await;
-        let read: JsValue = read.map_err(|error| self.abort.or(broken(error)))?.into();
+        let read = read.map_err(|error| self.abort.or(broken(error)))?;
         let field = |name: &str| js_sys::Reflect::get(&read, &name.into()).map_err(broken);
         if field("done")?.is_truthy() {
             return Ok(None);
