@@ -222,6 +222,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_server_writes_is_read_back() {
+        let steps = vec![step(0, 0, 1, &[]), StepRecord { failed: true, ..step(1, 1, 2, &[(7, 16)]) }];
+        let text = serde_json::json!({ "steps": steps }).to_string();
+        assert_eq!(serde_json::from_str::<StepList>(&text).unwrap().steps, steps);
+        let text = serde_json::json!({ "timelines": [record(1)] }).to_string();
+        assert_eq!(serde_json::from_str::<TimelineList>(&text).unwrap().timelines, [record(1)]);
+        let gauges = Gauges { running: 1, blocks_total: 8, ..Gauges::default() };
+        let text = serde_json::json!({ "now": 5, "gauges": gauges, "timelines": [] }).to_string();
+        assert_eq!(serde_json::from_str::<RunningList>(&text).unwrap().gauges, gauges);
+    }
+
+    #[test]
     fn steps_are_told_once_and_gaps_are_noticed() {
         let mut feed = feed();
         let list = |ids: std::ops::Range<u64>| ids.map(|id| step(id, id, id + 1, &[])).collect::<Vec<_>>();

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::protocol::{Backend, BackendKind};
 use crate::view::address::unreachable;
-use crate::view::answer::{refusal, sentence};
+use crate::view::answer::refusal;
 use crate::worker::fetch::{Abort, Answer, Call, FetchError, send};
 
 /// Bytes that an error, or anything else that is short, may have.
@@ -130,9 +130,9 @@ impl Peer {
                 format!("{address} has no such path: it is no server of Firstlight, or of another version.")
             }
             Trouble::Status(_, words) => format!("{address} does not take it: {words}"),
-            Trouble::Unreadable(what) => sentence(&format!(
-                "{address} answers what this page cannot read; it is no server of Firstlight, or of another version ({what})"
-            )),
+            Trouble::Unreadable(what) => format!(
+                "{address} answers what this page cannot read; it is no server of Firstlight, or of another version ({what})."
+            ),
         }
     }
 }
