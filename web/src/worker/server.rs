@@ -121,11 +121,6 @@ impl Shared {
         self.follow.is_ended()
     }
 
-    /// The stream of timelines is there, or is no more; whether that is news.
-    fn connected(&self, is_connected: bool) -> bool {
-        self.is_connected.replace(is_connected) != is_connected
-    }
-
     /// Another server answers under this address.
     fn begin_anew(&self, greeting: Greeting) {
         let Greeting { model, started, backend, report } = greeting;

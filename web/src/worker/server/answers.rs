@@ -65,8 +65,8 @@ impl Shared {
         if waiting > 0 {
             tell(&Event::Notice {
                 sentence: format!(
-                    "A browser opens six connections to one server: {AT_ONCE} prompts are on their way, and {waiting} \
-                     wait in this page for their turn."
+                    "A browser opens six connections to one server: {AT_ONCE} prompts are on their way; in this page \
+                     {waiting} more await their turn."
                 ),
             });
         }

@@ -13,7 +13,7 @@ use crate::protocol::Event;
 use crate::view::feed::{RunningList, StepList, TimelineList};
 use crate::view::session::{STEPS_KEPT, TIMELINES_KEPT};
 use crate::view::sse::{SseItem, SseReader};
-use crate::worker::fetch::{FetchError, sleep};
+use crate::worker::fetch::{Answer, FetchError, sleep};
 use crate::worker::tell;
 
 /// Milliseconds between two looks while something runs.
@@ -26,28 +26,42 @@ const IDLE_LOOKS: u32 = 8;
 const STEPS_USUAL: usize = 128;
 /// Bytes that a finished timeline may have.
 const TIMELINE: usize = 8 << 20;
+/// What is added where the connection is lost.
+const ONCE_MORE: &str = " It is tried again until it answers.";
 /// Milliseconds before a broken connection is tried again: at first, and at most.
 const PAUSE_MS: (i32, i32) = (250, 8_000);
 
 /// Hears of finished requests until the backend is closed.
 pub(super) async fn listen(shared: Rc<Shared>) {
     let (mut pause, mut is_first) = (PAUSE_MS.0, true);
+    // What was told of the last trouble: of one that goes on and on, it is told once.
+    let mut told = String::new();
     while !shared.is_closed() {
+        let epoch = shared.epoch.get();
         let lost = match begin(&shared, is_first).await {
             Ok(answer) => {
-                (pause, is_first) = (PAUSE_MS.0, false);
-                shared.connected(true);
-                hear(&shared, answer).await
+                if told.contains(ONCE_MORE) && shared.epoch.get() == epoch {
+                    tell(&Event::Notice { sentence: format!("{} answers again.", shared.peer.address) });
+                }
+                shared.is_connected.set(true);
+                let (lost, heard) = hear(&shared, answer).await;
+                if heard {
+                    (pause, told) = (PAUSE_MS.0, String::new());
+                }
+                lost
             }
             Err(trouble) => trouble,
         };
+        is_first = false;
+        shared.is_connected.set(false);
         if shared.is_closed() {
             return;
         }
-        if shared.connected(false) || is_first {
-            let sentence = shared.peer.sentence(&lost);
-            tell(&Event::Notice { sentence: format!("{sentence} It is tried again.") });
-            is_first = false;
+        let again = if matches!(lost, Trouble::Fetch(_)) { ONCE_MORE } else { "" };
+        let sentence = format!("{}{again}", shared.peer.sentence(&lost));
+        if told.is_empty() || (again.is_empty() && sentence != told) {
+            tell(&Event::Notice { sentence: sentence.clone() });
+            told = sentence;
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MS.1);
@@ -55,7 +69,7 @@ pub(super) async fn listen(shared: Rc<Shared>) {
 }
 
 /// Opens the stream, and then reads what there was before it: nothing falls in between.
-async fn begin(shared: &Rc<Shared>, is_first: bool) -> Result<crate::worker::fetch::Answer, Trouble> {
+async fn begin(shared: &Rc<Shared>, is_first: bool) -> Result<Answer, Trouble> {
     let stream = shared.peer.send("/v1/timelines/stream", None, &shared.follow).await?;
     let stream = begun(stream).await?;
     if !is_first {
@@ -90,39 +104,42 @@ async fn catch_up(shared: &Rc<Shared>) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Hears until the stream breaks; says why it did.
-async fn hear(shared: &Rc<Shared>, mut answer: crate::worker::fetch::Answer) -> Trouble {
-    let mut events = SseReader::new(TIMELINE);
+/// Hears until the stream breaks: why it did, and whether anything was heard on it.
+async fn hear(shared: &Rc<Shared>, mut answer: Answer) -> (Trouble, bool) {
+    let (mut events, mut heard) = (SseReader::new(TIMELINE), false);
     loop {
         let items = match answer.next().await {
             Ok(Some(piece)) => events.push(&piece),
-            Ok(None) => return Trouble::Fetch(FetchError::Broken("the stream ended".to_owned())),
-            Err(error) => return error.into(),
+            Ok(None) => return (FetchError::Broken("the stream ended".to_owned()).into(), heard),
+            Err(error) => return (error.into(), heard),
         };
         let items = match items {
             Ok(items) => items,
-            Err(too_long) => return Trouble::Unreadable(too_long.to_string()),
+            Err(too_long) => return (Trouble::Unreadable(too_long.to_string()), heard),
         };
         for item in items {
-            let heard = match item {
-                SseItem::Data(data) => match serde_json::from_str(&data) {
-                    Ok(record) => {
-                        let event = shared.feed.borrow_mut().sealed(record);
-                        event.iter().for_each(tell);
-                        Ok(())
-                    }
-                    Err(error) => Err(Trouble::Unreadable(error.to_string())),
-                },
-                // The server says so where this page did not read fast enough.
-                SseItem::Comment(words) if words.contains("missed") => catch_up(shared).await,
-                SseItem::Comment(_) => continue,
-            };
-            if let Err(trouble) = heard {
-                return trouble;
+            if let Err(trouble) = take(shared, item).await {
+                return (trouble, heard);
             }
+            heard = true;
+        }
+    }
+}
+
+async fn take(shared: &Rc<Shared>, item: SseItem) -> Result<(), Trouble> {
+    match item {
+        SseItem::Data(data) => {
+            let record =
+                serde_json::from_str(&data).map_err(|error| Trouble::Unreadable(error.to_string()))?;
+            let event = shared.feed.borrow_mut().sealed(record);
+            event.iter().for_each(tell);
             shared.nudged.set(true);
             shared.report_due.set(true);
+            Ok(())
         }
+        // The server says so where this page did not read fast enough.
+        SseItem::Comment(words) if words.contains("missed") => catch_up(shared).await,
+        SseItem::Comment(_) => Ok(()),
     }
 }
 
