@@ -231,6 +231,12 @@ mod tests {
         let gauges = Gauges { running: 1, blocks_total: 8, ..Gauges::default() };
         let text = serde_json::json!({ "now": 5, "gauges": gauges, "timelines": [] }).to_string();
         assert_eq!(serde_json::from_str::<RunningList>(&text).unwrap().gauges, gauges);
+        // To the last bit: the page's report is the server's, not one that is nearly so.
+        for sevenths in 1..1_000 {
+            let mean = f64::from(sevenths) * 1e9 / 7.0;
+            let text = serde_json::to_string(&mean).unwrap();
+            assert_eq!(serde_json::from_str::<f64>(&text).unwrap(), mean, "{text}");
+        }
     }
 
     #[test]
