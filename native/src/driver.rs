@@ -20,7 +20,7 @@ use firstlight_engine::request::{FinishReason, RejectReason, Request, RequestId}
 use firstlight_engine::runner::ModelRunner;
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::Preparer;
-use firstlight_engine::timeline::{EngineLabels, RequestLabels, StepRecord, StepRing};
+use firstlight_engine::timeline::{EngineLabels, RequestLabels, RequestTimeline, StepRecord, StepRing};
 
 use self::engine_loop::EngineLoop;
 use self::inbox::{Command, Inbox};
@@ -65,6 +65,20 @@ pub struct Submission {
     /// Where its events go.
     pub events: EventSink,
 }
+
+/// Those who are with the engine, as they were at one instant between two steps.
+#[derive(Clone, Debug)]
+pub struct LiveRequests {
+    /// The instant, on the engine's clock.
+    pub now: Nanos,
+    /// The batch and the queue in order of rank, then those that no pass has seen yet; as many as `counters` says.
+    pub timelines: Vec<RequestTimeline>,
+    /// Gauges and counters of the same instant.
+    pub counters: EngineCounters,
+}
+
+/// Takes what was asked for, on the engine's thread: it must not wait. Dropped unused where the engine has gone.
+pub type LiveReply = Box<dyn FnOnce(Arc<LiveRequests>) + Send>;
 
 /// A submission that was not taken.
 pub struct Refused {
@@ -175,6 +189,12 @@ impl EngineHandle {
     /// Tokens of every step so far, of prompts and answers together; counted with [`EngineCounters::steps_total`].
     pub fn step_tokens(&self) -> Histogram {
         self.shared.published().step_tokens.clone()
+    }
+
+    /// Asks who is with the engine. `reply` is called between two steps, and never where the engine has gone. Whoever asks
+    /// at the same time is answered with one list; it is as long as the batch and the inbox allow.
+    pub fn live_requests(&self, reply: LiveReply) {
+        self.shared.inbox.tell(Command::Live(reply));
     }
 
     /// Asks the runner for times by stage, from the next step on.

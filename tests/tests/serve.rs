@@ -19,6 +19,7 @@ mod openapi;
 #[cfg(target_os = "linux")]
 mod replicas;
 mod restart;
+mod running;
 pub mod server;
 mod soak;
 #[cfg(unix)]

@@ -2,4 +2,10 @@
 //!
 //! It never names the DOM. Invariant: everything in here is pure, and is tested natively.
 
+pub mod address;
+pub mod answer;
+pub mod feed;
+pub mod history;
+pub mod recording;
 pub mod session;
+pub mod sse;

@@ -6,17 +6,19 @@ mod blob;
 mod catalog;
 mod clock;
 mod desk;
+mod fetch;
 mod incoming;
 mod meter;
 mod obtain;
+mod replay;
+mod server;
 mod store;
 mod tab;
 
 use firstlight_engine::clock::Clock;
 use futures_channel::mpsc;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::JsFuture;
-use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent, WorkerGlobalScope, js_sys};
+use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent, js_sys};
 
 use self::clock::PageClock;
 use self::desk::Desk;
@@ -46,16 +48,6 @@ pub fn tell(event: &Event) {
 /// Tells something that needs no answer.
 pub fn notice(sentence: &str) {
     tell(&Event::Notice { sentence: sentence.to_owned() });
-}
-
-/// Gives way for so long.
-pub async fn sleep(ms: i32) {
-    let scope: WorkerGlobalScope = js_sys::global().unchecked_into();
-    let mut wait = |resolve: js_sys::Function, _: js_sys::Function| {
-        // A scope that takes no timer has ended.
-        drop(scope.set_timeout_with_callback_and_timeout_and_arguments_0(&resolve, ms));
-    };
-    drop(JsFuture::from(js_sys::Promise::new(&mut wait)).await);
 }
 
 fn heard(message: &MessageEvent) -> Option<Heard> {

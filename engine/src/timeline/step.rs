@@ -62,7 +62,7 @@ pub struct StepRecord {
     /// Requests that the pass left waiting.
     pub waiting: u32,
     /// The device failed in it: who ran has ended, and who waits is paused until the next step.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
     /// Where admission stopped; absent where nobody waits.
     #[serde(skip_serializing_if = "Option::is_none")]

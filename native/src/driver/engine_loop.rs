@@ -16,7 +16,9 @@ use firstlight_engine::request::{FinishReason, RejectReason, RequestId};
 use firstlight_engine::runner::{ModelRunner, RunnerError};
 use firstlight_engine::timeline::StepRecord;
 
-use super::{Command, Drive, EventSink, Inbox, Parts, Shared, Submission, new_published};
+use super::{
+    Command, Drive, EventSink, Inbox, LiveReply, LiveRequests, Parts, Shared, Submission, new_published,
+};
 use crate::clock::InstantClock;
 use crate::executor::block_on;
 use crate::failure::Failure;
@@ -117,6 +119,7 @@ impl<R: ModelRunner> EngineLoop<R> {
         if self.commands.is_empty() {
             return;
         }
+        let mut curious = Vec::new();
         while let Some(command) = self.commands.pop_front() {
             match command {
                 Command::Submit(submission) => self.submit(*submission),
@@ -127,10 +130,29 @@ impl<R: ModelRunner> EngineLoop<R> {
                     self.profiled = on;
                     self.engine.runner_mut().profile(on);
                 }
+                Command::Live(reply) => curious.push(reply),
                 Command::ShutDown { at } => self.ends_at = Some(at),
             }
         }
         self.publish(None);
+        self.tell_live(curious);
+    }
+
+    /// One list for all who ask: it is copied here, while no step runs, and read elsewhere.
+    fn tell_live(&self, curious: Vec<LiveReply>) {
+        if curious.is_empty() {
+            return;
+        }
+        let sequences = self.engine.scheduler().sequences();
+        let live = Arc::new(LiveRequests {
+            now: self.engine.clock().now(),
+            timelines: sequences.map(|sequence| sequence.timeline().clone()).collect(),
+            counters: self.engine.counters(),
+        });
+        for reply in curious {
+            // Whoever panics on it takes nobody with it.
+            drop(catch_unwind(AssertUnwindSafe(|| reply(Arc::clone(&live)))));
+        }
     }
 
     fn submit(&mut self, submission: Submission) {

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::request::{FinishReason, RejectReason, RequestId};
 
-use super::{Refused, Submission};
+use super::{LiveReply, Refused, Submission};
 
 /// What the engine's thread is told.
 pub(super) enum Command {
@@ -18,6 +18,8 @@ pub(super) enum Command {
     Abort { id: RequestId, reason: FinishReason, asked_at: Nanos },
     /// Times by stage, or none.
     Profile(bool),
+    /// Who is here, told between two steps.
+    Live(LiveReply),
     /// No more requests will come; those that have not ended by then are cancelled.
     ShutDown { at: Nanos },
 }

@@ -9,7 +9,7 @@ use firstlight_engine::request::{SampledToken, SamplingParams};
 use firstlight_engine::runner::{RunnerError, RunnerOutput};
 use firstlight_engine::sched::{Batch, PRIORITY_STEP_NS, SampleRow};
 use firstlight_engine::text::PromptInput;
-use firstlight_engine::timeline::RequestTimeline;
+use firstlight_engine::timeline::{Place, RequestTimeline};
 
 use super::*;
 use crate::ask::Ask;
@@ -470,4 +470,46 @@ fn whoever_hears_of_an_end_finds_its_steps() {
     assert_eq!(rig.handle.steps(2), steps[3..]);
     assert_eq!(rig.handle.counters().steps_total, 5);
     assert_eq!(rig.handle.adapter(), "a pair of hands");
+}
+
+/// Asks who is there; the answer comes between two steps.
+fn ask_live(handle: &EngineHandle) -> Receiver<Arc<LiveRequests>> {
+    let (sender, live) = channel();
+    handle.live_requests(Box::new(move |requests| drop(sender.send(requests))));
+    live
+}
+
+#[test]
+fn who_is_with_the_engine_is_told_between_two_steps_and_with_the_gauges_of_that_instant() {
+    let rig = Rig { slots: 1, ..Rig::default() }.start();
+    let check = |live: &LiveRequests, expected: &[(RequestId, Place, usize)]| {
+        let of = |timeline: &RequestTimeline| (timeline.id(), timeline.place(), timeline.token_at().len());
+        let got: Vec<_> = live.timelines.iter().map(of).collect();
+        assert_eq!(got, expected);
+        let counters = live.counters;
+        assert_eq!(counters.running + counters.waiting, expected.len(), "{counters:?}");
+        assert!(live.timelines.iter().all(|timeline| timeline.stamps().created() <= Some(live.now)));
+    };
+    let idle = ask_live(&rig.handle).recv().unwrap();
+    check(&idle, &[]);
+    let first = rig.ask(2);
+    rig.begins();
+    let second = rig.ask(3);
+    let (asked, asked_too) = (ask_live(&rig.handle), ask_live(&rig.handle));
+    assert!(asked.try_recv().is_err(), "a step runs");
+    rig.give(Order::Run);
+    rig.begins();
+    let live = asked.recv().unwrap();
+    check(&live, &[(first.id, Place::Running, 1), (second.id, Place::Inbox, 0)]);
+    assert!(live.timelines.iter().all(|timeline| timeline.finish_reason().is_none()));
+    assert!(Arc::ptr_eq(&live, &asked_too.recv().unwrap()), "one list for both");
+    // Whoever has gone by then, or panics, is nobody's trouble.
+    drop(ask_live(&rig.handle));
+    rig.handle.live_requests(Box::new(|_| panic!("a reply of a test")));
+    rig.free();
+    first.ends(FinishReason::Length, &[2, 3, 4]);
+    second.ends(FinishReason::Length, &[3, 4, 5]);
+    let handle = rig.handle.clone();
+    drop(rig.thread);
+    assert!(ask_live(&handle).recv().is_err(), "nobody is there to answer");
 }

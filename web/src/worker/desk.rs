@@ -4,6 +4,7 @@
 //! one backend answers, and one that is replaced has ended all its asks before.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::rc::Rc;
 
 use firstlight_engine::request::FinishReason;
@@ -13,10 +14,12 @@ use super::catalog::{self, HUB};
 use super::clock::PageClock;
 use super::incoming::STOPPED;
 use super::obtain::{Obtained, obtain};
+use super::replay::ReplayBackend;
+use super::server::ServerBackend;
 use super::store::{Store, figures};
 use super::tab::{self, Tab};
 use super::{notice, tell};
-use crate::protocol::{Ask, Command, EngineSettings, Event, ModelChoice};
+use crate::protocol::{Ask, AskId, Command, EngineSettings, Event, ExportKind, ModelChoice};
 
 /// What answers.
 #[derive(Default)]
@@ -24,6 +27,8 @@ enum Backend {
     #[default]
     None,
     Tab(Tab),
+    Server(ServerBackend),
+    Replay(ReplayBackend),
 }
 
 /// See the module.
@@ -69,14 +74,17 @@ impl Desk {
             Command::Open { model, settings } => self.open(model, settings, files),
             Command::StopOpening => self.stop_opening(),
             Command::Delete { key } => self.shared.delete(&key).await,
-            Command::Connect { .. } | Command::Replay { .. } => {
-                notice("not built yet");
-            }
+            Command::Connect { url, api_key } => self.begin(move |shared, controller| async move {
+                shared.connect(&url, api_key, &controller).await
+            }),
+            Command::Replay { url } => self.begin(move |shared, controller| async move {
+                shared.replay(&url, &controller).await
+            }),
             Command::Submit { asks } => self.shared.submit(asks),
-            Command::Reopen => self.shared.with_tab(Tab::reopen),
-            Command::Cancel { ask } => self.shared.with_tab(|tab| tab.cancel(ask)),
-            Command::Blame { id, token_idx } => self.shared.with_tab(|tab| tell(&tab.blame(&id, token_idx))),
-            Command::Export { kind } => self.shared.with_tab(|tab| tell(&tab.export(kind))),
+            Command::Reopen => self.shared.reopen(),
+            Command::Cancel { ask } => self.shared.cancel(ask),
+            Command::Blame { id, token_idx } => self.shared.blame(&id, token_idx),
+            Command::Export { kind } => self.shared.export(kind),
         }
     }
 
@@ -85,40 +93,108 @@ impl Desk {
     }
 
     fn open(&mut self, model: ModelChoice, settings: EngineSettings, files: Vec<File>) {
+        self.begin(move |shared, controller| async move {
+            let opened = shared.open(model, settings, files, &controller).await;
+            shared.list_models().await;
+            opened
+        });
+    }
+
+    /// Does something that takes long in a task of its own, instead of whatever was begun before.
+    fn begin<F: Future<Output = Result<(), String>> + 'static>(
+        &mut self,
+        act: impl FnOnce(Rc<Shared>, AbortController) -> F + 'static,
+    ) {
         self.stop_opening();
         let Ok(controller) = AbortController::new() else { return };
         self.opening = Some(controller.clone());
         let shared = Rc::clone(&self.shared);
         wasm_bindgen_futures::spawn_local(async move {
-            let opened = shared.open(model, settings, files, &controller).await;
-            if let Err(sentence) = opened {
+            if let Err(sentence) = act(shared, controller.clone()).await {
                 let stopped = controller.signal().aborted() || sentence == STOPPED;
                 let sentence = if stopped { "Stopped. What came so far is kept.".into() } else { sentence };
                 tell(&Event::OpenFailed { sentence });
             }
-            shared.list_models().await;
         });
     }
 }
 
 impl Shared {
-    fn with_tab(&self, act: impl FnOnce(&Tab)) {
-        if let Backend::Tab(tab) = &*self.backend.borrow() {
-            act(tab);
-        }
-    }
-
     fn submit(&self, asks: Vec<Ask>) {
         match &*self.backend.borrow() {
             Backend::Tab(tab) => {
                 asks.iter().for_each(|ask| self.clock.witness(ask.received));
                 tab.submit(asks);
             }
+            Backend::Server(server) => server.submit(asks),
+            Backend::Replay(replay) => replay.submit(asks),
             Backend::None => asks.iter().for_each(|ask| {
                 let detail = Some("nothing answers here yet: load a model or connect to a server".into());
                 tell(&Event::Finished { ask: ask.id, reason: FinishReason::Rejected, detail });
             }),
         }
+    }
+
+    fn cancel(&self, ask: AskId) {
+        match &*self.backend.borrow() {
+            Backend::Tab(tab) => tab.cancel(ask),
+            Backend::Server(server) => server.cancel(ask),
+            // A recording goes on as it went.
+            Backend::Replay(_) | Backend::None => {}
+        }
+    }
+
+    fn reopen(&self) {
+        if let Backend::Tab(tab) = &*self.backend.borrow() {
+            tab.reopen();
+        }
+    }
+
+    fn blame(&self, id: &str, token_idx: usize) {
+        match &*self.backend.borrow() {
+            Backend::Tab(tab) => tell(&tab.blame(id, token_idx)),
+            Backend::Server(server) => server.blame(id, token_idx),
+            Backend::Replay(replay) => replay.blame(id, token_idx),
+            Backend::None => {}
+        }
+    }
+
+    fn export(&self, kind: ExportKind) {
+        match &*self.backend.borrow() {
+            Backend::Tab(tab) => tell(&tab.export(kind)),
+            Backend::Server(server) => server.export(kind),
+            Backend::Replay(replay) => replay.export(kind),
+            Backend::None => notice("There is nothing to keep yet: no request has been answered here."),
+        }
+    }
+
+    async fn connect(
+        &self,
+        url: &str,
+        api_key: Option<String>,
+        controller: &AbortController,
+    ) -> Result<(), String> {
+        let server = ServerBackend::connect(url, api_key, &self.page_url).await?;
+        if controller.signal().aborted() {
+            server.close();
+            return Err(STOPPED.into());
+        }
+        self.close_backend().await;
+        server.start();
+        self.backend.replace(Backend::Server(server));
+        Ok(())
+    }
+
+    async fn replay(&self, url: &str, controller: &AbortController) -> Result<(), String> {
+        let replay = ReplayBackend::open(url, &self.page_url).await?;
+        if controller.signal().aborted() {
+            replay.close();
+            return Err(STOPPED.into());
+        }
+        self.close_backend().await;
+        replay.start();
+        self.backend.replace(Backend::Replay(replay));
+        Ok(())
     }
 
     async fn open(
@@ -167,6 +243,8 @@ impl Shared {
         let backend = self.backend.replace(Backend::None);
         match backend {
             Backend::Tab(tab) => tab.close().await,
+            Backend::Server(server) => server.close(),
+            Backend::Replay(replay) => replay.close(),
             Backend::None => {}
         }
     }

@@ -12,7 +12,8 @@ use super::catalog::Wanted;
 use super::incoming::{Incoming, Origin, STOPPED};
 use super::meter::Meter;
 use super::store::{ModelList, Store, WriteError, Writing, figures};
-use super::{notice, sleep};
+use super::fetch::sleep;
+use super::notice;
 use crate::protocol::Stage;
 
 /// A connection that broke off is taken up again so often without a byte in between.

@@ -76,6 +76,7 @@ impl Tab {
         let received = ask.received.min(checked);
         let mut stamps = HostStamps { received, checked, routed: checked, ..HostStamps::default() };
         let labels = RequestLabels {
+            id: id.to_string(),
             request_id: format!("tab-{}", ask.id.0),
             route: "tab".to_owned(),
             ..RequestLabels::default()
@@ -152,7 +153,8 @@ impl Tab {
 
     /// A file for a person to keep.
     pub fn export(&self, kind: ExportKind) -> Event {
-        self.shared.history.borrow().export(kind)
+        let history = self.shared.history.borrow();
+        history.export(kind, &history.report(None))
     }
 
     fn send(&self, task: Task) {

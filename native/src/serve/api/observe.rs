@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::oneshot;
 
 use firstlight_engine::engine::STEPS_KEPT;
 use firstlight_engine::report::{
@@ -40,6 +41,7 @@ pub(super) fn routes() -> Router<Arc<Server>> {
         .route("/v1/report", get(report))
         .route("/v1/timelines", get(timelines))
         .route("/v1/timelines/stream", get(live))
+        .route("/v1/timelines/running", get(running))
         .route("/v1/timelines/{id}", get(timeline))
         .route("/v1/steps", get(steps))
         .route("/v1/trace", get(trace))
@@ -184,6 +186,31 @@ async fn timeline(
         )));
     }
     Ok(list(&found))
+}
+
+/// Who is with the engine, as it was between its last two steps: it is asked, and answers when the step that runs has ended.
+async fn running(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
+    let engine = server.engine()?.clone();
+    let (reply, replied) = oneshot::channel();
+    // Whoever asked may have gone by then.
+    engine.live_requests(Box::new(move |live| drop(reply.send(live))));
+    let gone = |_| engine.closed().as_ref().map_or_else(ApiError::lost, ApiError::from);
+    let live = replied.await.map_err(gone)?;
+    off_the_loop(move || {
+        let counters = live.counters;
+        Ok(json_response(&json!({
+            "now": live.now,
+            "gauges": {
+                "running": counters.running,
+                "waiting": counters.waiting,
+                "blocks_used": counters.blocks_used(),
+                "blocks_total": counters.blocks_total,
+                "preemptions_total": counters.preemptions_total,
+            },
+            "timelines": live.timelines,
+        })))
+    })
+    .await
 }
 
 /// Every timeline from now on, as server-sent events.

@@ -204,6 +204,12 @@ fn observation() -> Vec<Operation> {
             .statuses(&[400]),
         get("/v1/timelines/stream", "streamTimelines", "Every timeline from now on.")
             .good(EVENTS, events(named("Timeline"), false)),
+        get(
+            "/v1/timelines/running",
+            "listRunning",
+            "Requests with the engine, as they are between two steps.",
+        )
+        .good(JSON, named("Running")),
         get("/v1/timelines/{id}", "getTimelines", "The timelines of one request.")
             .parameter(id)
             .good(JSON, named("Timelines"))

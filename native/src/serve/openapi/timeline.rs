@@ -14,6 +14,7 @@ pub(super) fn components() -> Vec<(&'static str, Value)> {
     vec![
         ("Timeline", timeline()),
         ("Timelines", answer([("timelines", list(named("Timeline")))], [])),
+        ("Running", running()),
         ("Stamps", stamps()),
         ("Parts", parts()),
         ("EngineParts", engine_parts()),
@@ -78,6 +79,20 @@ fn timeline() -> Value {
             ),
             ("broken", about("The rule that this timeline breaks: a defect of the server.", text())),
         ],
+    )
+}
+
+/// Timelines without an end, and the gauges of the same instant.
+fn running() -> Value {
+    let gauges = ["running", "waiting", "blocks_used", "blocks_total", "preemptions_total"];
+    let gauges = answer(gauges.map(|name| (name, count())), []);
+    answer(
+        [
+            ("now", about("The engine's clock.", nanos())),
+            ("gauges", about("`running` and `waiting` together are the timelines.", gauges)),
+            ("timelines", list(named("Timeline"))),
+        ],
+        [],
     )
 }
 
