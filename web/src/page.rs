@@ -4,6 +4,7 @@
 
 mod app;
 mod link;
+pub mod timelines;
 
 /// Makes the page.
 pub fn start() {
