@@ -11,6 +11,7 @@ mod files;
 mod forms;
 mod header;
 mod keys;
+mod lane;
 mod link;
 mod models;
 mod opening;

@@ -2,11 +2,28 @@
 //!
 //! It never names the DOM. Invariant: everything in here is pure, and is tested natively.
 
+pub mod axis;
+pub mod bars;
+pub mod charts;
 pub mod chat;
+pub mod cut;
+pub mod detail;
+pub mod duration;
+pub mod figures;
+#[cfg(test)]
+mod fixtures;
 pub mod format;
+pub mod gaps;
 pub mod handshake;
+pub mod lanes;
 pub mod markdown;
+pub mod markup;
+pub mod meters;
+pub mod part;
 pub mod query;
+pub mod rows;
 pub mod session;
 pub mod settings;
+pub mod stages;
+pub mod steps;
 pub mod words;

@@ -156,7 +156,7 @@ impl Page {
                 self.forget(old);
             }
         });
-        request_animation_frame(|| files::to_bottom("log"));
+        request_animation_frame(move || files::into_view(&format!("turn-{}", turn.id)));
     }
 
     /// Asks the same once more; the answer stands beside the others.

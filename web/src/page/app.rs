@@ -25,7 +25,7 @@ pub fn App() -> impl IntoView {
     page.open_at_start(files::own_server());
     listen(page);
     let tab = move || if page.tab.get() == Tab::Chat { "chat" } else { "timelines" };
-    let kind = move || if page.backend.with(Option::is_some) { "work" } else { "start" };
+    let kind = move || if page.has_chat() { "work" } else { "start" };
     view! {
         <a class="skip" href="#main">"Skip to the content"</a>
         <Header/>
@@ -37,7 +37,7 @@ pub fn App() -> impl IntoView {
             </section>
             <TimelinesPane/>
         </main>
-        <footer class="status" role="status" aria-live="polite">{page.status}</footer>
+        <footer class="status"><div role="status" aria-live="polite">{page.status}</div></footer>
     }
     .into_any()
 }
@@ -46,12 +46,12 @@ pub fn App() -> impl IntoView {
 #[component]
 fn ChatPane() -> impl IntoView {
     let page = page();
-    let has_backend = Memo::new(move |_| page.backend.with(Option::is_some));
-    let shows_models =
-        Memo::new(move |_| !has_backend.get() || page.panel.get() || page.opening.with(Option::is_some));
+    let has_chat = Memo::new(move |_| page.has_chat());
+    let opens = move || page.opening.with(Option::is_some);
+    let shows_models = Memo::new(move |_| !has_chat.get() || page.panel.get() || opens());
     view! {
         <Show when=move || shows_models.get()><Models/></Show>
-        <Show when=move || has_backend.get()>
+        <Show when=move || has_chat.get()>
             <div class="chat" hidden=move || shows_models.get()>
                 <Conversation/>
                 <Composer/>

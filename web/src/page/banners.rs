@@ -49,8 +49,8 @@ fn died(page: Page, why: String) -> AnyView {
         <div class="banner error" role="alert">
             <p>
                 <strong>"The engine's worker has ended. "</strong>
-                {why}
-                " A new one has to load the model again; what is stored in this browser is still there."
+                {format!("{}. ", why.trim_end_matches('.'))}
+                "A new one has to load the model again; what is stored in this browser is still there."
             </p>
             <button type="button" class="primary" on:click=restart>{label}</button>
         </div>

@@ -25,6 +25,9 @@ fn send(page: Page, text: RwSignal<String>, copies: RwSignal<usize>) {
     if said.len() > LONGEST {
         return page.say("The prompt is longer than a million bytes; shorten it.");
     }
+    if page.backend.with_untracked(Option::is_none) {
+        return page.say("Nothing can answer now: load a model or connect to a server first.");
+    }
     match page.sampling.with_untracked(|form| form.read()) {
         Ok(sampling) => {
             let count = copies.get_untracked();
@@ -46,6 +49,7 @@ pub fn Composer() -> impl IntoView {
     let page = page();
     let (text, copies) = (RwSignal::new(String::new()), RwSignal::new(1_usize));
     let replays = move || page.backend.with(|b| b.as_ref().is_some_and(|b| b.kind == BackendKind::Replay));
+    let unable = move || replays() || page.backend.with(Option::is_none);
     let key = move |ev: leptos::ev::KeyboardEvent| {
         // Enter that ends an input method's word sends nothing.
         if ev.key() == "Enter" && !ev.shift_key() && !ev.is_composing() && ev.key_code() != 229 {
@@ -58,6 +62,7 @@ pub fn Composer() -> impl IntoView {
         send(page, text, copies);
     };
     let knows = move || match () {
+        () if page.backend.with(Option::is_none) => "Nothing can answer now.".to_owned(),
         () if replays() => "A recording is being played: it answers nothing new.".to_owned(),
         () if page.is_raw() => "Continues this text as it is.".to_owned(),
         () => chat::knows(&page.past()),
@@ -76,7 +81,7 @@ pub fn Composer() -> impl IntoView {
             ></textarea>
             <div class="row composer-row">
                 <Copies copies/>
-                <button type="submit" class="primary" disabled=replays>"Send"</button>
+                <button type="submit" class="primary" disabled=unable>"Send"</button>
                 <button
                     type="button"
                     disabled=move || page.running.get() == 0

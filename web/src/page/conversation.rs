@@ -23,6 +23,7 @@ pub fn Conversation() -> impl IntoView {
     let empty = Memo::new(move |_| page.turns.with(Vec::is_empty));
     view! {
         <div id="log" class="log" tabindex="0" role="region" aria-label="Conversation">
+            <h2 class="visually-hidden">"Conversation"</h2>
             <Show when=move || empty.get()><Empty/></Show>
             <For each=move || page.turns.get() key=|turn| turn.id let(turn)><TurnView turn/></For>
         </div>
@@ -56,7 +57,7 @@ fn TurnView(turn: Turn) -> impl IntoView {
     let many = Memo::new(move |_| turn.answers.with(|answers| answers.len() > 1));
     let numbered = move || turn.answers.get().into_iter().enumerate().collect::<Vec<_>>();
     view! {
-        <article class="turn">
+        <article class="turn" id=format!("turn-{}", turn.id)>
             <div class="prompt"><h3 class="visually-hidden">"You"</h3><p>{shown}</p></div>
             <p class="hint pick" hidden=move || !many.get()>
                 "The conversation goes on from the answer that is picked."
@@ -201,9 +202,13 @@ fn Copy(answer: Answer) -> impl IntoView {
 fn Lane(page: Page, answer: Answer) -> impl IntoView {
     let show = move |_| {
         if let Some(id) = answer.id.get_untracked() {
-            page.lane.set(Some(id.clone()));
+            page.lane.set(Some(id));
             page.tab.set(Tab::Timelines);
-            request_animation_frame(move || files::to_lane(&id));
+            // What is opened is on the page by then.
+            request_animation_frame(|| {
+                files::into_view("timelines");
+                files::focus("timelines");
+            });
         }
     };
     view! {

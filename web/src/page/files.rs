@@ -81,13 +81,6 @@ pub fn remove(id: &str) {
     }
 }
 
-/// Scrolls to the end of an element.
-pub fn to_bottom(id: &str) {
-    if let Some(element) = element(id) {
-        element.set_scroll_top(element.scroll_height());
-    }
-}
-
 /// Keeps a reader who is at the end at the end of what is about to grow; others stay where they read.
 pub fn follow(id: &str) {
     let Some(element) = element(id) else { return };
@@ -98,23 +91,10 @@ pub fn follow(id: &str) {
     }
 }
 
-/// Scrolls to the lane of a timeline and focuses it, where there is one.
-pub fn to_lane(id: &str) {
-    let lanes = document().query_selector_all("[data-timeline]").ok();
-    let found = lanes.and_then(|lanes| {
-        (0..lanes.length())
-            .filter_map(|at| lanes.get(at))
-            .filter_map(|node| node.dyn_into::<web_sys::Element>().ok())
-            .find(|lane| lane.get_attribute("data-timeline").as_deref() == Some(id))
-    });
-    match found {
-        Some(lane) => {
-            lane.scroll_into_view();
-            if let Some(lane) = lane.dyn_ref::<HtmlElement>() {
-                drop(lane.focus());
-            }
-        }
-        None => focus("timelines"),
+/// Brings an element into view from its beginning.
+pub fn into_view(id: &str) {
+    if let Some(element) = element(id) {
+        element.scroll_into_view();
     }
 }
 

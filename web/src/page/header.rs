@@ -24,7 +24,7 @@ pub fn Header() -> impl IntoView {
                 <TabButton tab=Tab::Timelines label="Timelines"/>
             </nav>
             <div class="top-buttons">
-                <Show when=move || page.backend.with(Option::is_some)>
+                <Show when=move || page.has_chat()>
                     <button
                         type="button"
                         class="quiet"

@@ -16,31 +16,36 @@ use crate::view::settings::ENGINE;
 #[component]
 pub fn Models() -> impl IntoView {
     let page = page();
-    let has_backend = move || page.backend.with(Option::is_some);
-    let busy = Memo::new(move |_| page.opening.with(|opening| opening.as_ref().is_some_and(|o| o.runs())));
+    let has_chat = move || page.has_chat();
+    let opens = Memo::new(move |_| page.opening.with(Option::is_some));
     view! {
         <div class="start">
-            <Show when=has_backend fallback=Welcome>
+            <Show when=has_chat fallback=Welcome>
                 <div class="row spread">
                     <h2>"Models and servers"</h2>
-                    <button type="button" on:click=move |_| page.panel.set(false) disabled=move || busy.get()>
+                    <button type="button" on:click=move |_| page.panel.set(false) disabled=move || opens.get()>
                         "Back to the chat"
                     </button>
                 </div>
             </Show>
-            <OpeningPanel/>
-            <div class="choices" class:busy=move || busy.get()>
-                <Beside/>
-                <Stored/>
-                <section class="card" aria-label="Another model">
-                    <h2>"Another model"</h2>
-                    <p class="hint">"GGUF or safetensors of the Llama architecture. It stays in this browser."</p>
-                    <FromHub/>
-                    <FromUrl/>
-                    <FromFiles/>
-                </section>
-                <ToServer/>
-                <Engine/>
+            <div class="lead-place">
+                <Show when=move || opens.get() fallback=Beside><OpeningPanel/></Show>
+            </div>
+            <div class="choices">
+                <div class="column">
+                    <Stored/>
+                    <ToServer/>
+                    <Engine/>
+                </div>
+                <div class="column">
+                    <section class="card" aria-label="Another model">
+                        <h2>"Another model"</h2>
+                        <p class="hint">"GGUF or safetensors of the Llama architecture. It stays in this browser."</p>
+                        <FromHub/>
+                        <FromUrl/>
+                        <FromFiles/>
+                    </section>
+                </div>
             </div>
         </div>
     }
@@ -63,7 +68,7 @@ fn Welcome() -> impl IntoView {
 #[component]
 fn Beside() -> impl IntoView {
     let page = page();
-    let unable = move || page.no_webgpu.with(Option::is_some);
+    let unable = move || page.cannot_open();
     let stored = move |model: &BesideModel| {
         page.catalogue.with(|c| {
             c.stored.iter().any(|s| s.sha256.as_deref() == Some(&model.sha256) && s.bytes_here >= s.bytes)
@@ -126,7 +131,7 @@ fn Stored() -> impl IntoView {
 #[component]
 fn StoredRow(model: StoredModel) -> impl IntoView {
     let page = page();
-    let unable = move || page.no_webgpu.with(Option::is_some);
+    let unable = move || page.cannot_open();
     let sure = RwSignal::new(false);
     let whole = model.bytes_here >= model.bytes;
     let size = match whole {
@@ -134,17 +139,19 @@ fn StoredRow(model: StoredModel) -> impl IntoView {
         false => format!("{} of {} here", bytes(model.bytes_here), bytes(model.bytes)),
     };
     let (name, key) = (model.name.clone(), model.key.clone());
-    let (open_label, delete_label) = (format!("Load {name}"), format!("Delete {name}"));
+    let spoken = format!(" {name}");
     let ask = format!("Delete {name} from this browser? It would have to be downloaded again.");
     let buttons = move || match sure.get() {
         false => {
             let model = model.clone();
             view! {
-                <button type="button" aria-label=open_label.clone() disabled=unable on:click=move |_| page.open_stored(&model)>
+                <button type="button" disabled=unable on:click=move |_| page.open_stored(&model)>
                     {if whole { "Load" } else { "Resume" }}
+                    <span class="visually-hidden">{spoken.clone()}</span>
                 </button>
-                <button type="button" class="quiet" aria-label=delete_label.clone() on:click=move |_| sure.set(true)>
+                <button type="button" class="quiet" on:click=move |_| sure.set(true)>
                     "Delete"
+                    <span class="visually-hidden">{spoken.clone()}</span>
                 </button>
             }
             .into_any()

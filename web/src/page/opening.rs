@@ -95,6 +95,16 @@ impl Page {
         }
     }
 
+    /// Whether something is being opened; tracked.
+    pub fn is_opening(self) -> bool {
+        self.opening.with(|opening| opening.as_ref().is_some_and(Opening::runs))
+    }
+
+    /// Whether no model can be opened in this tab now; tracked.
+    pub fn cannot_open(self) -> bool {
+        self.no_webgpu.with(Option::is_some) || self.is_opening()
+    }
+
     /// Stops it. The list of models that is asked for behind the stop tells when it has stopped.
     pub fn stop_opening(self) {
         self.opening.update(|opening| opening.iter_mut().for_each(|opening| opening.stopping = true));

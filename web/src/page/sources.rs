@@ -58,7 +58,7 @@ pub fn FromHub() -> impl IntoView {
         "From the Hugging Face hub",
         "OWNER/REPO, or OWNER/REPO:file.gguf",
         "Load",
-        move || page.no_webgpu.with(Option::is_some),
+        move || page.cannot_open(),
         move |typed| {
             let name = hub_name(&typed)?;
             page.open_model(name.clone(), ModelChoice::Hub { name });
@@ -76,7 +76,7 @@ pub fn FromUrl() -> impl IntoView {
         "From an address",
         "Of a .gguf file, or of a folder's config.json; its host must allow other pages to read it",
         "Load",
-        move || page.no_webgpu.with(Option::is_some),
+        move || page.cannot_open(),
         move |typed| {
             let url = web_address(&typed)?;
             page.open_model(url.clone(), ModelChoice::Url { url });
@@ -133,7 +133,7 @@ pub fn FromFiles() -> impl IntoView {
                 multiple
                 accept=".gguf,.safetensors,.json"
                 aria-describedby="files-hint"
-                disabled=move || page.no_webgpu.with(Option::is_some)
+                disabled=move || page.cannot_open()
                 on:change=choose
             />
             <p id="files-hint" class="hint" class:wrong=move || error.with(Option::is_some)>
@@ -188,7 +188,7 @@ pub fn ToServer() -> impl IntoView {
                     on_input=Callback::new(move |typed| key.set(typed))
                     error=Signal::derive(|| None::<String>)
                 />
-                <button type="submit">"Connect"</button>
+                <button type="submit" disabled=move || page.is_opening()>"Connect"</button>
             </form>
         </section>
     }

@@ -191,6 +191,11 @@ impl Page {
         });
     }
 
+    /// Whether there is something to ask, or to read again; tracked.
+    pub fn has_chat(self) -> bool {
+        self.backend.with(Option::is_some) || self.turns.with(|turns| !turns.is_empty())
+    }
+
     /// Says something in the status line, and to screen readers.
     pub fn say(self, sentence: impl Into<String>) {
         self.status.set(sentence.into());

@@ -1,8 +1,6 @@
-//! Figures as people read them: bytes, rates, durations, counts.
+//! Figures as people read them: bytes, rates, counts, what is left.
 //!
 //! It never decides what is shown. Invariant: the same figure is written the same way everywhere on the page.
-
-use firstlight_engine::clock::Nanos;
 
 /// Bytes in the decimal units that downloads are announced in: `98.4 MB`.
 pub fn bytes(n: u64) -> String {
@@ -19,21 +17,6 @@ pub fn bytes(n: u64) -> String {
     match value < 99.95 {
         true => format!("{value:.1} {}", UNITS[unit]),
         false => format!("{value:.0} {}", UNITS[unit]),
-    }
-}
-
-/// A duration with three figures that matter: `0.412 ms`, `84.1 ms`, `1.23 s`, `2 min 05 s`.
-pub fn duration(ns: Nanos) -> String {
-    let ms = ns as f64 / 1e6;
-    match ms {
-        _ if ns == 0 => "0 ms".to_owned(),
-        ms if ms < 0.9995 => format!("{ms:.3} ms"),
-        ms if ms < 9.995 => format!("{ms:.2} ms"),
-        ms if ms < 99.95 => format!("{ms:.1} ms"),
-        ms if ms < 999.5 => format!("{ms:.0} ms"),
-        ms if ms < 9_995.0 => format!("{:.2} s", ms / 1e3),
-        ms if ms < 59_950.0 => format!("{:.1} s", ms / 1e3),
-        ms => seconds((ms / 1e3).round() as u64),
     }
 }
 
@@ -66,21 +49,8 @@ pub fn rate(per_second: f64) -> String {
 pub fn count(n: u64, one: &str) -> String {
     match n {
         1 => format!("1 {one}"),
-        n => format!("{} {one}s", grouped(n)),
+        n => format!("{} {one}s", super::duration::count(n)),
     }
-}
-
-/// Thousands apart: `12,345`.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (idx, digit) in digits.chars().enumerate() {
-        if idx > 0 && (digits.len() - idx).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 #[cfg(test)]
@@ -109,23 +79,6 @@ mod tests {
     }
 
     #[test]
-    fn durations_keep_three_figures() {
-        let cases = [
-            (0, "0 ms"),
-            (412_000, "0.412 ms"),
-            (999_999, "1.00 ms"),
-            (84_123_000, "84.1 ms"),
-            (842_000_000, "842 ms"),
-            (999_900_000, "1.00 s"),
-            (12_340_000_000, "12.3 s"),
-            (59_990_000_000, "1 min 00 s"),
-            (125_000_000_000, "2 min 05 s"),
-            (3_720_000_000_000, "1 h 02 min"),
-        ];
-        check(duration, &cases);
-    }
-
-    #[test]
     fn what_is_left_takes_as_long_as_the_rate_says() {
         let words = |(left, rate): (u64, f64)| time_left(left, rate).unwrap_or_default();
         let cases = [
@@ -144,7 +97,6 @@ mod tests {
             |n| count(n, "token"),
             &[(0, "0 tokens"), (1, "1 token"), (2, "2 tokens"), (1234, "1,234 tokens")],
         );
-        check(grouped, &[(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")]);
         check(rate, &[(43.14, "43.1"), (0.0, "0"), (f64::INFINITY, "0"), (1234.0, "1234")]);
     }
 }

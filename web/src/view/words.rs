@@ -6,7 +6,8 @@
 use firstlight_engine::request::FinishReason;
 use firstlight_engine::timeline::{TimelineRecord, WaitCauses};
 
-use super::format::{bytes, count, duration, rate, seconds, time_left};
+use super::duration::short;
+use super::format::{bytes, count, rate, time_left};
 use crate::protocol::{Progress, Stage};
 
 /// Why an answer ended, in a few words.
@@ -58,12 +59,19 @@ pub fn first_token(timeline: &TimelineRecord) -> Option<String> {
         (engine.prefill.total(), "prefill".to_owned()),
         (parts.transport.map_or(0, |transport| transport.total()), "to the page".to_owned()),
     ];
-    let told: Vec<String> = named
+    // Small parts are told together, so that the sentence stays short and its parts still make the whole.
+    let total = timeline.parts_total.unwrap_or_else(|| parts.total());
+    let counts = |ns: u64| ns.saturating_mul(100) >= total.max(1);
+    let mut told: Vec<String> = named
         .iter()
-        .filter(|(ns, _)| *ns > 0)
-        .map(|(ns, what)| format!("{} {what}", duration(*ns)))
+        .filter(|(ns, _)| counts(*ns))
+        .map(|(ns, what)| format!("{} {what}", short(*ns)))
         .collect();
-    let whole = duration(timeline.parts_total.unwrap_or_else(|| parts.total()));
+    let other: u64 = named.iter().map(|(ns, _)| *ns).filter(|ns| !counts(*ns)).sum();
+    if other > 0 {
+        told.push(format!("{} other", short(other)));
+    }
+    let whole = short(total);
     Some(match timeline.stamps.first_token {
         Some(_) => format!("First token after {whole}: {}", told.join(", ")),
         None => format!("Ended after {whole} without a token: {}", told.join(", ")),
@@ -117,14 +125,6 @@ pub fn progress(progress: &Progress) -> String {
     said
 }
 
-/// How long something took by the page's own clock, in whole seconds or `under a second`.
-pub fn took(ns: u64) -> String {
-    match ns / 1_000_000_000 {
-        0 => "under a second".to_owned(),
-        s => seconds(s),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,10 +157,15 @@ mod tests {
         assert_eq!(speed(&told), "44 tokens, 43.0 tokens/s");
         let split = "First token after 842 ms: 512 ms in the queue (batch full), 330 ms prefill";
         assert_eq!(first_token(&told).as_deref(), Some(split));
+        if let Some(parts) = told.parts.as_mut() {
+            (parts.gateway, told.parts_total) = (1_000_000, Some(843_000_000));
+        }
+        let split = "First token after 843 ms: 512 ms in the queue (batch full), 330 ms prefill, 1 ms other";
+        assert_eq!(first_token(&told).as_deref(), Some(split));
         told.tokens.generated = 1;
         assert_eq!(speed(&told), "1 token");
         told.stamps.first_token = None;
-        let split = "Ended after 842 ms without a token: 512 ms in the queue (batch full), 330 ms prefill";
+        let split = "Ended after 843 ms without a token: 512 ms in the queue (batch full), 330 ms prefill, 1 ms other";
         assert_eq!(first_token(&told).as_deref(), Some(split));
         told.parts = None;
         assert_eq!(first_token(&told), None);
@@ -179,8 +184,6 @@ mod tests {
         check(Stage::Compile, 7, Some(21), 3.0, "7 of 21 kernels, 5 s left");
         let waiting = "Another tab is at the same model; this one goes on when that one is done.";
         check(Stage::Waiting, 0, None, 0.0, waiting);
-        assert_eq!(took(999_999_999), "under a second");
-        assert_eq!(took(2_000_000_000), "2 s");
     }
 
     #[test]
