@@ -29,13 +29,15 @@ pub fn App() -> impl IntoView {
     view! {
         <a class="skip" href="#main">"Skip to the content"</a>
         <Header/>
-        <main id="main" tabindex="-1" class="panes" data-tab=tab data-kind=kind>
-            <section class="pane chat-pane" aria-label="Chat">
-                <Banners/>
-                <Keys/>
-                <ChatPane/>
-            </section>
-            <TimelinesPane/>
+        <main id="main" tabindex="-1">
+            <Banners/>
+            <Keys/>
+            <div class="panes" data-tab=tab data-kind=kind>
+                <section class="pane chat-pane" aria-label="Chat">
+                    <ChatPane/>
+                </section>
+                <TimelinesPane/>
+            </div>
         </main>
         <footer class="status"><div role="status" aria-live="polite">{page.status}</div></footer>
     }
@@ -65,12 +67,11 @@ fn ChatPane() -> impl IntoView {
 #[component]
 fn TimelinesPane() -> impl IntoView {
     let page = page();
-    let shown =
-        Memo::new(move |_| page.backend.with(Option::is_some) || page.session.with(|s| !s.sealed.is_empty()));
+    let shown = Memo::new(move |_| page.has_chat());
     let command = Callback::new(move |command: Command| page.send(&command));
     view! {
         <Show when=move || shown.get()>
-            <section id="timelines" class="pane timelines-pane" aria-label="Timelines" tabindex="-1">
+            <section id="timelines" class="pane timelines-pane" aria-label="Timelines and report" tabindex="-1">
                 <Timelines session=page.session blames=page.blames rendered=page.rendered command=command/>
             </section>
         </Show>

@@ -68,43 +68,45 @@ pub fn Composer() -> impl IntoView {
         () => chat::knows(&page.past()),
     };
     view! {
-        <form class="composer" on:submit=submit>
-            <label class="visually-hidden" for="composer">"Your prompt"</label>
-            <textarea
-                id="composer"
-                rows="3"
-                placeholder="Ask something. Enter sends, Shift + Enter begins a new line."
-                prop:value=move || text.get()
-                aria-describedby="composer-hint"
-                on:input=move |ev| text.set(event_target_value(&ev))
-                on:keydown=key
-            ></textarea>
-            <div class="row composer-row">
-                <Copies copies/>
-                <button type="submit" class="primary" disabled=unable>"Send"</button>
-                <button
-                    type="button"
-                    disabled=move || page.running.get() == 0
-                    on:click=move |_| page.cancel_all()
-                >
-                    {move || match page.running.get() {
-                        0 | 1 => "Stop".to_owned(),
-                        n => format!("Stop all {n}"),
-                    }}
-                </button>
-                <button
-                    type="button"
-                    class="quiet"
-                    disabled=move || page.turns.with(Vec::is_empty)
-                    on:click=move |_| page.new_conversation()
-                >
-                    "New chat"
-                </button>
-            </div>
-            <p id="composer-hint" class="hint">{knows}</p>
-            <SamplingPanel/>
-        </form>
-    }
+            <form class="composer" on:submit=submit>
+                <label class="visually-hidden" for="composer">"Your prompt"</label>
+                <textarea
+                    id="composer"
+                    rows="2"
+                    placeholder="Ask something"
+                    prop:value=move || text.get()
+                    aria-describedby="composer-hint"
+                    on:input=move |ev| text.set(event_target_value(&ev))
+                    on:keydown=key
+                ></textarea>
+                <div class="row composer-row">
+                    <Copies copies/>
+                    <button type="submit" class="primary" disabled=unable>"Send"</button>
+                    <button
+                        type="button"
+                        disabled=move || page.running.get() == 0
+                        on:click=move |_| page.cancel_all()
+                    >
+                        {move || match page.running.get() {
+                            0 | 1 => "Stop".to_owned(),
+                            n => format!("Stop all {n}"),
+                        }}
+                    </button>
+                </div>
+                <div class="row knows">
+    <p id="composer-hint" class="hint">{knows}</p>
+                    <button
+                        type="button"
+                        class="quiet"
+                        disabled=move || page.turns.with(Vec::is_empty)
+                        on:click=move |_| page.new_conversation()
+                    >
+                        "New chat"
+                    </button>
+    </div>
+                <SamplingPanel/>
+            </form>
+        }
     .into_any()
 }
 
@@ -112,8 +114,8 @@ pub fn Composer() -> impl IntoView {
 fn Copies(copies: RwSignal<usize>) -> impl IntoView {
     let options = COPIES.map(|n| {
         let label = match n {
-            1 => "Send once".to_owned(),
-            n => format!("Send to {n} at once"),
+            1 => "1 answer".to_owned(),
+            n => format!("{n} answers"),
         };
         view! { <option value=n.to_string() selected=move || copies.get() == n>{label}</option> }
     });

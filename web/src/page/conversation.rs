@@ -89,7 +89,7 @@ fn AnswerView(turn: Turn, answer: Answer, at: usize, many: Memo<bool>) -> impl I
     };
     let busy = move || (!answer.ended()).to_string();
     view! {
-        <section class="answer" data-ask=answer.ask.0.to_string() data-state=state aria-label=title aria-busy=busy>
+        <div class="answer" role="group" data-ask=answer.ask.0.to_string() data-state=state aria-label=title aria-busy=busy>
             <div class="answer-head" hidden=move || !many.get()>
                 <label class="choose">
                     <input
@@ -106,7 +106,7 @@ fn AnswerView(turn: Turn, answer: Answer, at: usize, many: Memo<bool>) -> impl I
                 <Detail answer/>
             </div>
             <Foot turn answer/>
-        </section>
+        </div>
     }
     .into_any()
 }
@@ -174,7 +174,13 @@ fn Foot(turn: Turn, answer: Answer) -> impl IntoView {
                     }
                 >
                     <Copy answer/>
-                    <button type="button" class="quiet" on:click=move |_| page.again(turn)>"Again"</button>
+                    <button
+                        type="button"
+                        class="quiet"
+                        disabled=move || page.backend.with(Option::is_none)
+                        on:click=move |_| page.again(turn)
+                    >
+                        "Again"</button>
                 </Show>
                 <Lane page answer/>
             </div>

@@ -76,7 +76,8 @@ fn Beside() -> impl IntoView {
     };
     let row = move |model: BesideModel| {
         let what = if stored(&model) { "no download".to_owned() } else { bytes(model.bytes) };
-        let label = format!("Load {} ({what})", model.name);
+        // The size stays in one piece where the line is short.
+        let label = format!("Load {} ({})", model.name, what.replace(' ', "\u{a0}"));
         view! {
             <button type="button" class="primary big" disabled=unable on:click=move |_| page.open_beside(&model)>
                 {label}
