@@ -6,6 +6,7 @@ use leptos::prelude::*;
 
 use super::state::{Page, page};
 use crate::protocol::Command;
+use crate::view::words;
 
 /// See the module.
 #[component]
@@ -22,7 +23,7 @@ pub fn Banners() -> impl IntoView {
                     let dismiss = move |_| page.notices.update(|notices| notices.retain(|other| *other != this));
                     view! {
                         <div class="banner info" role="note">
-                            <p>{notice}</p>
+                            <p>{words::sentence(&notice)}</p>
                             <button type="button" class="quiet" on:click=dismiss>"Dismiss"</button>
                         </div>
                     }
@@ -49,7 +50,7 @@ fn died(page: Page, why: String) -> AnyView {
         <div class="banner error" role="alert">
             <p>
                 <strong>"The engine's worker has ended. "</strong>
-                {format!("{}. ", why.trim_end_matches('.'))}
+                {format!("{} ", words::sentence(&why))}
                 "A new one has to load the model again; what is stored in this browser is still there."
             </p>
             <button type="button" class="primary" on:click=restart>{label}</button>
@@ -68,7 +69,7 @@ fn device(page: Page, sentence: String, reopening: bool) -> AnyView {
     };
     view! {
         <div class="banner error" role="alert">
-            <p><strong>"The graphics device failed. "</strong>{sentence}</p>
+            <p><strong>"The graphics device failed. "</strong>{words::sentence(&sentence)}</p>
             {action}
         </div>
     }
@@ -79,12 +80,12 @@ fn no_webgpu(sentence: String) -> AnyView {
     view! {
         <div class="banner warning" role="note">
             <div>
-                <p><strong>"This browser cannot run a model here. "</strong>{sentence}</p>
+                <p><strong>"No model can run in this tab. "</strong>{words::sentence(&sentence)}</p>
                 <p>
-                    "What helps: a current Chrome or Edge (113 or newer; on Linux with "
+                    "Chrome and Edge have WebGPU from 113 on (on Linux only with "
                     <code>"chrome://flags/#enable-unsafe-webgpu"</code>
-                    "), Safari 26, or Firefox 141 on Windows; and an address that begins with https:// or is this machine. "
-                    "Or connect to a Firstlight server below: that works in every browser."
+                    "), Safari from 26 on, Firefox from 141 on where its system has it; all of them only at addresses that "
+                    "begin with https:// or are this machine. A server, below, answers in every browser."
                 </p>
             </div>
         </div>

@@ -119,7 +119,7 @@ fn Detail(answer: Answer) -> impl IntoView {
             AnswerState::Ended { reason, detail } if words::is_trouble(*reason) => {
                 let detail =
                     detail.clone().unwrap_or_else(|| format!("The answer {}.", words::finish(*reason)));
-                Some(view! { <p class="wrong">{detail}</p> })
+                Some(view! { <p class="wrong">{words::sentence(&detail)}</p> })
             }
             _ => None,
         })

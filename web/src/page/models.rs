@@ -29,12 +29,14 @@ pub fn Models() -> impl IntoView {
                 </div>
             </Show>
             <div class="lead-place">
-                <Show when=move || opens.get() fallback=Beside><OpeningPanel/></Show>
+                <Show when=move || opens.get() fallback=Lead><OpeningPanel/></Show>
             </div>
             <div class="choices">
                 <div class="column">
                     <Stored/>
-                    <ToServer/>
+                    <Show when=move || page.no_webgpu.with(Option::is_none)>
+                        <ToServer/>
+                    </Show>
                     <Engine/>
                 </div>
                 <div class="column">
@@ -63,6 +65,14 @@ fn Welcome() -> impl IntoView {
             </p>
         </div>
     }
+}
+
+/// What to begin with: a model beside the page, or a server where no model can run.
+#[component]
+fn Lead() -> impl IntoView {
+    let page = page();
+    view! { <Show when=move || page.no_webgpu.with(Option::is_some) fallback=Beside><ToServer/></Show> }
+        .into_any()
 }
 
 #[component]

@@ -2,6 +2,8 @@
 //!
 //! It shows nothing. Invariant: at most one thing is being opened; asking for another replaces it.
 
+use std::time::Duration;
+
 use leptos::prelude::*;
 use web_sys::File;
 
@@ -105,11 +107,11 @@ impl Page {
         self.no_webgpu.with(Option::is_some) || self.is_opening()
     }
 
-    /// Stops it. The list of models that is asked for behind the stop tells when it has stopped.
+    /// Stops it. The worker says when it has; one that says nothing for three seconds is taken to have.
     pub fn stop_opening(self) {
         self.opening.update(|opening| opening.iter_mut().for_each(|opening| opening.stopping = true));
         self.send(&Command::StopOpening);
-        self.send(&Command::ListModels);
+        set_timeout(move || self.opening_stopped(), Duration::from_secs(3));
     }
 
     /// Takes the failure off the page.
@@ -117,7 +119,7 @@ impl Page {
         self.opening.set(None);
     }
 
-    pub(super) fn opening_stopped(self) {
+    fn opening_stopped(self) {
         if self.opening.with_untracked(|opening| opening.as_ref().is_some_and(|opening| opening.stopping)) {
             self.opening.set(None);
             self.say("Stopped. What was downloaded stays here, to be resumed.");

@@ -39,7 +39,7 @@ fn failure(page: Page, what: &str, sentence: String) -> AnyView {
         <section class="card opening" aria-label="Opening">
             <div role="alert">
                 <h2>{format!("Could not open {what}")}</h2>
-                <p class="sentence">{sentence}</p>
+                <p class="sentence">{words::sentence(&sentence)}</p>
             </div>
             <div class="row">
                 <button type="button" class="primary" on:click=again>"Try again"</button>

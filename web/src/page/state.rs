@@ -241,7 +241,6 @@ impl Page {
                     storage: *storage,
                     known: true,
                 });
-                self.opening_stopped();
             }
             Event::Progress(progress) => self.opening_progress(progress),
             Event::Notice { sentence } => self.notice(sentence.clone()),
@@ -275,9 +274,6 @@ impl Page {
         let asked_for = self.opening_ready();
         if backend.kind == BackendKind::Tab {
             self.send(&Command::ListModels);
-            if !backend.kept {
-                self.notice(format!("{} runs, but is not kept for your next visit.", backend.model.name));
-            }
         }
         self.say(format!("{} is ready.", backend.model.name));
         self.backend.set(Some(backend.clone()));

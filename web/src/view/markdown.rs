@@ -110,8 +110,8 @@ fn spans(text: &str) -> Vec<Span> {
             _ => (2, "*"),
         };
         let inside = &rest[mark.len()..];
-        let word_before = text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
-        let opens = kind == 0 || (!inside.starts_with(char::is_whitespace) && !(kind == 2 && word_before));
+        let in_word = kind == 2 && text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
+        let opens = kind == 0 || !(inside.starts_with(char::is_whitespace) || in_word);
         let end = if hopeless[kind] || !opens { None } else { inside.find(mark) };
         hopeless[kind] |= opens && end.is_none();
         let said = end.map(|end| &inside[..end]).filter(|said| !said.is_empty());

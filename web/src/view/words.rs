@@ -90,6 +90,22 @@ fn cause(waits: &WaitCauses) -> &'static str {
     causes.iter().max_by_key(|(ns, _)| *ns).filter(|(ns, _)| *ns > 0).map_or("", |(_, what)| what)
 }
 
+/// A worker's or driver's words as a sentence: begun with a capital, ended with a full stop.
+pub fn sentence(said: &str) -> String {
+    let said = said.trim();
+    let mut rest = said.chars();
+    let Some(first) = rest.next() else { return String::new() };
+    // A first word with figures or capitals in it is a name: `m.gguf`, `maxBufferSize`.
+    let word = said.split_whitespace().next().unwrap_or_default();
+    let plain = word.chars().all(|c| c.is_lowercase() || ",;:'".contains(c));
+    let mut sentence: String =
+        if plain { first.to_uppercase().chain(rest).collect() } else { said.to_owned() };
+    if !sentence.ends_with(['.', '!', '?', '\u{2026}']) {
+        sentence.push('.');
+    }
+    sentence
+}
+
 /// What a stage is called.
 pub fn stage(stage: Stage) -> &'static str {
     match stage {
@@ -184,6 +200,20 @@ mod tests {
         check(Stage::Compile, 7, Some(21), 3.0, "7 of 21 kernels, 5 s left");
         let waiting = "Another tab is at the same model; this one goes on when that one is done.";
         check(Stage::Waiting, 0, None, 0.0, waiting);
+    }
+
+    #[test]
+    fn words_become_a_sentence() {
+        let cases = [
+            ("the device was lost", "The device was lost."),
+            ("m.gguf is damaged", "m.gguf is damaged."),
+            ("Done.", "Done."),
+            ("what now? ", "What now?"),
+            ("", ""),
+        ];
+        for (said, expected) in cases {
+            assert_eq!(sentence(said), expected);
+        }
     }
 
     #[test]
