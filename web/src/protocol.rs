@@ -269,6 +269,11 @@ pub enum Event {
         /// Whether it is being opened again already.
         reopening: bool,
     },
+    /// The device is open again after [`Event::DeviceFailed`].
+    Reopened {
+        /// Adapter and kernels, in words.
+        adapter: String,
+    },
     /// A prompt was taken.
     Accepted {
         /// Whose.

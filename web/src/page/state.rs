@@ -250,6 +250,14 @@ impl Page {
                 let trouble = DeviceTrouble { sentence: sentence.clone(), reopening: *reopening };
                 self.trouble.set(Some(trouble));
             }
+            Event::Reopened { adapter } => {
+                self.trouble.set(None);
+                let named = |backend: &mut Option<Backend>| {
+                    backend.iter_mut().for_each(|backend| backend.adapter.clone_from(adapter));
+                };
+                self.backend.update(named);
+                self.say("The graphics device is open again.");
+            }
             Event::Accepted { ask, id, rendered, .. } => self.accepted(*ask, id, rendered.as_deref()),
             Event::Text { ask, text, tokens, .. } => self.text(*ask, text, *tokens),
             Event::Finished { ask, reason, detail } => self.finished(*ask, *reason, detail.as_deref()),
