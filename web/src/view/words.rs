@@ -124,6 +124,11 @@ pub fn progress(progress: &Progress) -> String {
     if progress.stage == Stage::Waiting {
         return "Another tab is at the same model; this one goes on when that one is done.".to_owned();
     }
+    let whole = progress.total.filter(|total| *total > 0 && progress.done >= *total);
+    if let Some(total) = whole {
+        let what = if kernels { " kernels" } else { "" };
+        return format!("{}{what}: done. What comes next is being prepared.", amount(total));
+    }
     let mut said = match progress.total {
         Some(total) => format!("{} of {}", amount(progress.done), amount(total)),
         None => amount(progress.done),
@@ -196,7 +201,7 @@ mod tests {
         let (mb, all) = (1_000_000, Some(98_362_432));
         check(Stage::Download, 41 * mb, all, 5.1e6, "41.0 MB of 98.4 MB, 5.1 MB/s, 12 s left");
         check(Stage::Download, 41 * mb, None, 0.0, "41.0 MB");
-        check(Stage::Check, 98_362_432, all, 1e9, "98.4 MB of 98.4 MB, 1.0 GB/s");
+        check(Stage::Check, 98_362_432, all, 1e9, "98.4 MB: done. What comes next is being prepared.");
         check(Stage::Compile, 7, Some(21), 3.0, "7 of 21 kernels, 5 s left");
         let waiting = "Another tab is at the same model; this one goes on when that one is done.";
         check(Stage::Waiting, 0, None, 0.0, waiting);
