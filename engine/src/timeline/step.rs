@@ -74,3 +74,41 @@ pub struct StepRecord {
     /// Requests that the pass evicted.
     pub preempted: Vec<RequestId>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_read_as_it_was_written() {
+        let step = StepRecord {
+            id: 7,
+            schedule_at: 1,
+            submit_at: 2,
+            done_at: 3,
+            gpu_ns: None,
+            stages: None,
+            decode_rows: 4,
+            prefill: vec![(RequestId(5), 6)],
+            running: 5,
+            waiting: 0,
+            failed: false,
+            obstacle: None,
+            blocks_used: 8,
+            blocks_total: 9,
+            preempted: Vec::new(),
+        };
+        let full = StepRecord {
+            gpu_ns: Some(1),
+            stages: Some(StageTimes::default()),
+            failed: true,
+            obstacle: Some(Obstacle::Blocks),
+            preempted: vec![RequestId(1)],
+            ..step.clone()
+        };
+        for step in [step, full] {
+            let text = serde_json::to_string(&step).unwrap();
+            assert_eq!(serde_json::from_str::<StepRecord>(&text).unwrap(), step, "{text}");
+        }
+    }
+}

@@ -1,19 +1,80 @@
-//! The page's frame.
+//! The page's frame: what stands where.
+//!
+//! It decides only what is shown. Invariant: everything can be reached with the keyboard, in the order in which it is seen.
 
 use leptos::prelude::*;
 
-use super::link::{Link, now};
-use crate::browser::performance;
-use crate::protocol::{Command, Event};
+use super::banners::Banners;
+use super::composer::Composer;
+use super::conversation::Conversation;
+use super::files;
+use super::header::Header;
+use super::keys::{Keys, listen};
+use super::models::Models;
+use super::state::{Page, Tab, page};
+use super::timelines::Timelines;
+use crate::protocol::Command;
+use crate::view::query::Query;
 
 /// The whole page.
 #[component]
 pub fn App() -> impl IntoView {
-    let (log, set_log) = signal(String::new());
-    let hear = move |event: Event| set_log.update(|log| log.push_str(&format!("{event:?}\n")));
-    if let Ok(link) = Link::start(hear, |_| ()) {
-        let page_url = web_sys::window().and_then(|w| w.location().href().ok()).unwrap_or_default();
-        link.send(&Command::Hello { origin_unix_ms: performance().0, sent_at: now(), page_url, hub: None });
+    let page = Page::new(Query::read(files::parameter));
+    provide_context(page);
+    page.start_worker();
+    page.open_at_start(files::own_server());
+    listen(page);
+    let tab = move || if page.tab.get() == Tab::Chat { "chat" } else { "timelines" };
+    let kind = move || if page.has_chat() { "work" } else { "start" };
+    view! {
+        <a class="skip" href="#main">"Skip to the content"</a>
+        <Header/>
+        <main id="main" tabindex="-1">
+            <Banners/>
+            <Keys/>
+            <div class="panes" data-tab=tab data-kind=kind>
+                <section class="pane chat-pane" aria-label="Chat">
+                    <ChatPane/>
+                </section>
+                <TimelinesPane/>
+            </div>
+        </main>
+        <footer class="status"><div role="status" aria-live="polite">{page.status}</div></footer>
     }
-    view! { <main><h1>"Firstlight"</h1><pre>{log}</pre></main> }
+    .into_any()
+}
+
+/// Models and servers, or the conversation.
+#[component]
+fn ChatPane() -> impl IntoView {
+    let page = page();
+    let has_chat = Memo::new(move |_| page.has_chat());
+    let opens = move || page.opening.with(Option::is_some);
+    let shows_models = Memo::new(move |_| !has_chat.get() || page.panel.get() || opens());
+    view! {
+        <Show when=move || shows_models.get()><Models/></Show>
+        <Show when=move || has_chat.get()>
+            <div class="chat" hidden=move || shows_models.get()>
+                <Conversation/>
+                <Composer/>
+            </div>
+        </Show>
+    }
+    .into_any()
+}
+
+/// The lanes, once there is something that can have some.
+#[component]
+fn TimelinesPane() -> impl IntoView {
+    let page = page();
+    let shown = Memo::new(move |_| page.has_chat());
+    let command = Callback::new(move |command: Command| page.send(&command));
+    view! {
+        <Show when=move || shown.get()>
+            <section id="timelines" class="pane timelines-pane" aria-label="Timelines and report" tabindex="-1">
+                <Timelines session=page.session blames=page.blames rendered=page.rendered command=command/>
+            </section>
+        </Show>
+    }
+    .into_any()
 }

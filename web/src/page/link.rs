@@ -46,8 +46,11 @@ impl Link {
         });
         worker.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
         on_message.forget();
-        let on_error = Closure::<dyn Fn(web_sys::ErrorEvent)>::new(move |error: web_sys::ErrorEvent| {
-            died(error.message());
+        // A script that cannot be loaded is told by an event that has no message.
+        let on_error = Closure::<dyn Fn(JsValue)>::new(move |error: JsValue| {
+            let message = js_sys::Reflect::get(&error, &"message".into()).ok();
+            let said = message.and_then(|message| message.as_string()).filter(|said| !said.is_empty());
+            died(said.unwrap_or_else(|| "its script could not be loaded".to_owned()));
         });
         worker.set_onerror(Some(on_error.as_ref().unchecked_ref()));
         on_error.forget();
@@ -69,5 +72,12 @@ impl Link {
         if let Err(error) = self.worker.post_message(&message) {
             web_sys::console::error_1(&error);
         }
+    }
+
+    /// Ends the worker; nothing is heard of it any more.
+    pub fn stop(&self) {
+        self.worker.set_onmessage(None);
+        self.worker.set_onerror(None);
+        self.worker.terminate();
     }
 }
