@@ -15,6 +15,8 @@ pub mod gaps;
 pub mod lanes;
 pub mod markup;
 pub mod meters;
+#[cfg(test)]
+mod palette;
 pub mod part;
 pub mod rows;
 pub mod session;
