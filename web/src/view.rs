@@ -21,6 +21,8 @@ pub mod lanes;
 pub mod markdown;
 pub mod markup;
 pub mod meters;
+#[cfg(test)]
+mod palette;
 pub mod part;
 pub mod query;
 pub mod recording;

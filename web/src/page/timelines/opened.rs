@@ -148,7 +148,7 @@ fn Stages(board: Board, known: Memo<Option<Known>>) -> impl IntoView {
                 format!("{} differ from {}: a defect", exact(sum), exact(whole))
             };
             view! {
-                <table class="tl-table stages">
+                <table class="tl-table twelve">
                     <caption>"Twelve stages"</caption>
                     <thead><tr>
                         <th scope="col">"#"</th><th scope="col">"stage"</th><th scope="col">"ms"</th>

@@ -109,11 +109,11 @@ fn stacked(bar: &Bar, longest: u64) -> impl IntoView + use<> {
     let pieces = bar.segments.iter().map(|segment| {
         let width = 100.0 * segment.nanos as f64 / bar.whole.max(1) as f64;
         let title = format!("{}: {}", segment.name, short(segment.nanos.checked_div(bar.n).unwrap_or(0)));
-        let class = format!("piece part-{}", segment.part.class());
+        let class = format!("tl-piece part-{}", segment.part.class());
         view! { <span class=class class:hatched=segment.part.is_waste() style=format!("width:{width:.3}%") title=title></span> }
     });
     let width = 100.0 * bar.mean() as f64 / longest.max(1) as f64;
-    view! { <span class="bar" aria-hidden="true" style=format!("width:{width:.2}%")>{pieces.collect_view()}</span> }
+    view! { <span class="tl-bar" aria-hidden="true" style=format!("width:{width:.2}%")>{pieces.collect_view()}</span> }
 }
 
 #[component]
@@ -189,7 +189,7 @@ fn Means(board: Board, report: Memo<Option<LatencyReport>>) -> impl IntoView {
     view! {
         <h3>"Time to first token, by its parts"</h3>
         {mean_rows}
-        <Table caption="Mean time to first token by part: sums over all requests, means, shares"
+        <Table caption="time to first token by part: sums over all requests, means, shares"
             head=&["of", "part", "sum", "mean", "share"] rows=Signal::derive(table)/>
         <h3>"Request by request, the slowest first"</h3>
         <ol class="bar-list">{single_rows}</ol>

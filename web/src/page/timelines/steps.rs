@@ -97,8 +97,8 @@ pub fn Steps(board: Board, hand: Hand) -> impl IntoView {
         <div class="steps">
             <span class="lane-label steps-label" aria-hidden="true">
                 <b>"steps"</b>
-                <span class="lane-state">"prompt tokens \u{2191} "{move || drawn.with(|(_, most)| most.0)}</span>
-                <span class="lane-state">"decode rows \u{2193} "{move || drawn.with(|(_, most)| most.1)}</span>
+                <span class="lane-state"><span class="wide-only">"prompt tokens "</span>"\u{2191} "{move || drawn.with(|(_, most)| most.0)}</span>
+                <span class="lane-state"><span class="wide-only">"decode rows "</span>"\u{2193} "{move || drawn.with(|(_, most)| most.1)}</span>
             </span>
             <div class="plot steps-plot" node_ref=place role="slider" tabindex="0" aria-label="The engine's steps"
                 aria-valuemin=edge(|s| s.steps.front().map(|step| step.id))

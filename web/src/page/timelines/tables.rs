@@ -48,7 +48,7 @@ pub fn Table(
             let details: web_sys::HtmlDetailsElement = event_target(&event);
             open.set(details.open());
         }>
-            <summary>"Table"<span class="unseen">": "{caption}</span></summary>
+            <summary>"Table: "{caption}</summary>
             {table}
         </details>
     }
@@ -102,7 +102,7 @@ pub fn LaneTable(board: Board) -> impl IntoView {
         "generated",
         "evictions",
     ];
-    view! { <Table caption="Requests with a lane" head rows/> }
+    view! { <Table caption="requests with a lane" head rows/> }
 }
 
 fn step_row(step: &StepRecord, origin: u64) -> Vec<String> {
@@ -155,5 +155,5 @@ pub fn StepTable(board: Board) -> impl IntoView {
         "evicted",
         "failed",
     ];
-    view! { <Table caption="The engine's steps in view, 200 at most" head rows/> }
+    view! { <Table caption="steps in view, 200 at most" head rows/> }
 }
