@@ -12,6 +12,7 @@ mod life;
 mod listen;
 pub mod metrics;
 mod openapi;
+mod page;
 mod policy;
 mod preparation;
 mod relay;

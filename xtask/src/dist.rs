@@ -22,7 +22,9 @@ const LICENCE_FILES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UN
 /// Builds the archive for this system under the target folder and tells where it is.
 pub fn run() -> Result<PathBuf, String> {
     let workspace = Workspace::find()?;
+    crate::wasm::ensure()?;
     workspace.fetch_crates()?;
+    crate::page::build(&workspace, None)?;
     workspace.build_binary()?;
     let host = workspace.host()?;
     let name = format!("firstlight-{VERSION}-{host}");

@@ -5,12 +5,14 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod browser;
 mod command;
 mod demo;
 mod dist;
 mod model;
 mod nginx;
 mod packages;
+mod page;
 mod python;
 mod suite;
 mod vulkan;
@@ -22,11 +24,12 @@ use std::process::ExitCode;
 use command::{complain, say};
 
 const USAGE: &str = "\
-cargo xtask demo [--once]   sets up, builds, asks a first question and goes on into a chat; --once ends after the answer
+cargo xtask demo [--once]   sets up, builds, serves, asks a first question and stays up; --once ends after the answer
 cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests; --full adds the long ones
+cargo xtask page [--with-model]   makes the page in web/dist, for any static host; --with-model puts the default model beside it
 cargo xtask dist            makes the archive for this system under target/dist, and tries the program in it
 cargo xtask ci              what CI runs: the same as `test`
-cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, model, Python clients, nginx";
+cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, model, Python clients, nginx, Chromium and Node";
 
 /// What was asked for on the command line.
 #[derive(Debug, PartialEq)]
@@ -35,6 +38,7 @@ enum Task {
     Test { full: bool },
     Setup,
     Dist,
+    Page { with_model: bool },
     Help,
 }
 
@@ -47,6 +51,8 @@ fn parse(args: &[String]) -> Result<Task, String> {
         ["test", "--full"] | ["ci", "--full"] => Ok(Task::Test { full: true }),
         ["setup"] => Ok(Task::Setup),
         ["dist"] => Ok(Task::Dist),
+        ["page"] => Ok(Task::Page { with_model: false }),
+        ["page", "--with-model"] => Ok(Task::Page { with_model: true }),
         [] | ["help" | "--help" | "-h"] => Ok(Task::Help),
         _ => Err(format!("`cargo xtask {}` is not a task; these are:\n{USAGE}", words.join(" "))),
     }
@@ -68,6 +74,7 @@ fn main() -> ExitCode {
         Task::Test { full } => suite::run(full),
         Task::Setup => setup(),
         Task::Dist => dist::run().map(drop),
+        Task::Page { with_model } => page::run(with_model),
         Task::Help => {
             say(USAGE);
             Ok(())
@@ -89,10 +96,12 @@ fn setup() -> Result<(), String> {
     wasm::ensure()?;
     nginx::ensure(&workspace)?;
     workspace.fetch_crates()?;
+    page::build(&workspace, None)?;
     workspace.build_binary()?;
     let model = model::ensure(&workspace)?;
     python::ensure_curl()?;
     python::ensure(&workspace, python::Environment::Clients)?;
+    browser::ensure(&workspace)?;
     say(&format!("set up; the default model is {}", model.display()));
     Ok(())
 }
@@ -114,6 +123,8 @@ mod tests {
         check("ci", Some(Task::Test { full: false }));
         check("test --full", Some(Task::Test { full: true }));
         check("dist", Some(Task::Dist));
+        check("page", Some(Task::Page { with_model: false }));
+        check("page --with-model", Some(Task::Page { with_model: true }));
         check("", Some(Task::Help));
         check("demo --full", None);
         check("tset", None);

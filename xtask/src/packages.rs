@@ -15,6 +15,10 @@ pub enum Thing {
     Pip,
     /// What the tests of the server's clients need: Python that can make environments of its own, and curl.
     Clients,
+    /// A browser with WebGPU.
+    Browser,
+    /// Node and its package manager.
+    Node,
     /// The proxy; on Debian only what it is linked with, because its package there starts a service (see `nginx`).
     Nginx,
 }
@@ -25,6 +29,8 @@ impl Thing {
             Self::Lavapipe => "Mesa's lavapipe (a Vulkan driver that runs on the CPU) and the Vulkan loader",
             Self::Pip => "Python's pip",
             Self::Clients => "Python's venv and curl",
+            Self::Browser => "Chromium (for the tests of the page)",
+            Self::Node => "Node and npm (to drive the browser)",
             Self::Nginx => "nginx (a proxy, for the tests)",
         }
     }
@@ -73,6 +79,9 @@ impl Manager {
             (Self::Apt, Thing::Clients) => "python3-venv curl",
             (Self::Pacman, Thing::Clients) => "python curl",
             (Self::Dnf | Self::Zypper | Self::Apk, Thing::Clients) => "python3 curl",
+            (_, Thing::Browser) => "chromium",
+            (Self::Zypper, Thing::Node) => "nodejs-default npm-default",
+            (_, Thing::Node) => "nodejs npm",
             (Self::Apt, Thing::Nginx) => "libpcre2-8-0 libssl3 zlib1g",
             (Self::Dnf | Self::Pacman | Self::Zypper | Self::Apk, Thing::Nginx) => "nginx",
         };
@@ -164,6 +173,8 @@ mod tests {
         check(Manager::Zypper, Thing::Lavapipe, "zypper --non-interactive install libvulkan_lvp libvulkan1");
         check(Manager::Apk, Thing::Lavapipe, "apk add mesa-vulkan-swrast vulkan-loader");
         check(Manager::Apk, Thing::Pip, "apk add py3-pip");
+        check(Manager::Dnf, Thing::Browser, "dnf install -y chromium");
+        check(Manager::Pacman, Thing::Node, "pacman -Sy --noconfirm nodejs npm");
         check(Manager::Dnf, Thing::Nginx, "dnf install -y nginx");
         check(
             Manager::Apt,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::command::{say, watch};
 use crate::python::{self, Environment};
 use crate::workspace::Workspace;
-use crate::{dist, model, nginx, vulkan, wasm};
+use crate::{browser, dist, model, nginx, page, vulkan, wasm};
 
 /// What the short run leaves out: name of the check, and what it claims.
 const ONLY_IN_FULL: &[(&str, &str)] = &[
@@ -44,6 +44,8 @@ pub fn run(full: bool) -> Result<(), String> {
         workspace.fetch_crates()
     })?;
     timed("lints", || lints(&workspace))?;
+    // Before the program, which has it in it.
+    timed("page", || page::build(&workspace, None))?;
     timed("build", || {
         workspace.build_binary()?;
         watch(&mut workspace.cargo(&["test", "--release", "--locked", "--workspace", "--no-run"]))
@@ -53,6 +55,7 @@ pub fn run(full: bool) -> Result<(), String> {
         python::ensure_curl()?;
         python::ensure(&workspace, Environment::Clients)
     })?;
+    let tools = timed("browser", || browser::ensure(&workspace))?;
     let load = match full {
         true => Some(timed("load generator", || python::ensure(&workspace, Environment::Load))?),
         false => None,
@@ -62,7 +65,7 @@ pub fn run(full: bool) -> Result<(), String> {
         cargo.env("FIRSTLIGHT_MODEL_FILE", &file).envs(workspace.driver_settings());
         // The driver's own choice of threads is the one that users get.
         cargo.env_remove("LP_NUM_THREADS").env_remove(FULL_VARIABLE);
-        cargo.env(python::CLIENTS_VARIABLE, &clients);
+        cargo.env(python::CLIENTS_VARIABLE, &clients).envs(tools.settings(&workspace));
         if let Some(load) = &load {
             cargo.env(FULL_VARIABLE, "1").env(python::LOAD_VARIABLE, load);
         }
@@ -81,9 +84,19 @@ pub fn run(full: bool) -> Result<(), String> {
 fn lints(workspace: &Workspace) -> Result<(), String> {
     let native = ["clippy", "--release", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
     watch(&mut workspace.cargo(&native))?;
-    let packages = ["clippy", "--release", "--locked", "-p", "firstlight-shaders", "-p", "firstlight-engine"];
-    let mut browser: Command = workspace.cargo(&packages);
-    watch(browser.args(["--target", wasm::TARGET, "--", "-D", "warnings"]))
+    // The page's profile, so that what runs while compiling is compiled once for this and the page.
+    let packages = [
+        "-p",
+        "firstlight-shaders",
+        "-p",
+        "firstlight-engine",
+        "-p",
+        "firstlight-web",
+        "--target",
+        wasm::TARGET,
+    ];
+    let mut browser: Command = workspace.cargo(&["clippy", "--profile", "page", "--locked"]);
+    watch(browser.args(packages).args(["--", "-D", "warnings"]))
 }
 
 fn timed<T>(name: &str, step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {

@@ -39,6 +39,11 @@ impl Workspace {
         self.profile_folder.join(format!("firstlight{}", std::env::consts::EXE_SUFFIX))
     }
 
+    /// The folder of all builds.
+    pub fn target_folder(&self) -> &Path {
+        self.profile_folder.parent().unwrap_or(&self.profile_folder)
+    }
+
     /// What programs that open a Vulkan driver get beside their own settings: a folder for sockets where the session has
     /// none, because Mesa's layer for choosing devices complains on stderr about its absence.
     pub fn driver_settings(&self) -> Vec<(&'static str, PathBuf)> {

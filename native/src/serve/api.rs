@@ -183,8 +183,15 @@ async fn description(State(server): State<Arc<Server>>) -> Response {
 
 fn facts(server: &Server) -> Facts {
     let needs_key = server.gateway().needs_key();
+    let page_files: Vec<&str> = server.page().names().collect();
     let Ok(engine) = server.engine() else {
-        return Facts { models: Vec::new(), largest_token: u32::MAX, max_model_len: None, needs_key };
+        return Facts {
+            models: Vec::new(),
+            largest_token: u32::MAX,
+            max_model_len: None,
+            page_files,
+            needs_key,
+        };
     };
     let (limits, file) = (engine.limits(), &engine.labels().model.name);
     let mut models = vec![server.model_name().to_owned()];
@@ -192,7 +199,7 @@ fn facts(server: &Server) -> Facts {
         models.push(file.clone());
     }
     let largest_token = limits.vocab_size.saturating_sub(1);
-    Facts { models, largest_token, max_model_len: Some(limits.max_model_len), needs_key }
+    Facts { models, largest_token, max_model_len: Some(limits.max_model_len), page_files, needs_key }
 }
 
 /// A name in a path that is no text.

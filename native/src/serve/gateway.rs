@@ -251,8 +251,8 @@ pub async fn name(State(server): State<Arc<Server>>, mut request: Request, next:
     response
 }
 
-/// Lets nobody past without a key, where there are keys. Health and the API's description are for everybody: they say
-/// nothing about requests.
+/// Lets nobody past without a key, where there are keys. Health, the API's description and the page are for everybody:
+/// they say nothing about requests.
 pub async fn authorise(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
@@ -266,7 +266,8 @@ pub async fn authorise(
     if !server.gateway().admits_origin(origin) {
         return ApiError::origin(origin.unwrap_or_default()).into_response();
     }
-    let open = ["/health", "/openapi.json"].contains(&request.uri().path());
+    let path = request.uri().path();
+    let open = ["/", "/health", "/openapi.json"].contains(&path) || path.starts_with("/page/");
     match open || caller.admitted {
         true => next.run(request).await,
         false => ApiError::unauthorised().into_response(),

@@ -21,6 +21,8 @@ pub struct Facts {
     pub largest_token: u32,
     /// The longest prompt and answer together.
     pub max_model_len: Option<u32>,
+    /// The names of the files below `/page/`; none where the page is not in this build.
+    pub page_files: Vec<&'static str>,
     /// Whether requests need a key.
     pub needs_key: bool,
 }

@@ -10,6 +10,7 @@ use super::errors::ApiError;
 use super::gateway::Gateway;
 use super::ledger::Ledger;
 use super::life::Life;
+use super::page::Page;
 use super::policy::PolicyFile;
 use super::preparation::PreparationPool;
 use super::telemetry::Telemetry;
@@ -30,6 +31,7 @@ pub struct Server {
     gateway: Gateway,
     policy: PolicyFile,
     bodies: Bodies,
+    page: Page,
     engine: OnceLock<EngineHandle>,
     /// As it was asked to call the model, or as the command line does.
     named: Option<String>,
@@ -56,6 +58,7 @@ impl Server {
             gateway: Gateway::new(args)?,
             policy: PolicyFile::open(args.policy.clone())?,
             bodies: Bodies::new(args.max_body, Duration::from_secs(u64::from(args.stall_limit))),
+            page: Page::built_in(),
             engine: OnceLock::new(),
             named: args.served_model_name.clone().or(name),
             model_name: OnceLock::new(),
@@ -130,5 +133,10 @@ impl Server {
     /// How bodies are read.
     pub fn bodies(&self) -> &Bodies {
         &self.bodies
+    }
+
+    /// What browsers are shown.
+    pub(super) fn page(&self) -> &Page {
+        &self.page
     }
 }

@@ -1,4 +1,4 @@
-//! What the server shows of itself: health, report, timelines, steps, the trace.
+//! What the server shows of itself: the page, health, report, timelines, steps, the trace.
 //!
 //! It only reads. Invariant: every list is bounded, and no fold over it runs where requests are answered.
 
@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ const DEFAULT_LAST: usize = 32;
 pub(super) fn routes() -> Router<Arc<Server>> {
     Router::new()
         .route("/", get(page))
+        .route("/page/{file}", get(page_file))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/v1/report", get(report))
@@ -60,13 +61,17 @@ fn last(uri: &Uri, most: usize) -> Result<usize, ApiError> {
     Ok(usize::try_from(count).map_or(most, |count| count.min(most)))
 }
 
-async fn page() -> Response {
-    const TEXT: &str = "Firstlight answers here as OpenAI's API does: POST /v1/chat/completions.\n\
-        This build has no page in it; /openapi.json lists every path.\n";
-    let mut response = Response::new(Body::from(TEXT));
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, plain);
-    response
+async fn page(State(server): State<Arc<Server>>, headers: HeaderMap) -> Response {
+    server.page().index(&headers)
+}
+
+async fn page_file(
+    State(server): State<Arc<Server>>,
+    name: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(super::no_text)?;
+    server.page().file(&name, &headers)
 }
 
 /// Prometheus' text format. While the model is being loaded everything is 0.

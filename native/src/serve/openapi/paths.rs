@@ -33,9 +33,10 @@ struct Operation {
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 const PLAIN: &str = "text/plain";
+const HTML: &str = "text/html";
 
 pub(super) fn paths(facts: &Facts) -> Map<String, Value> {
-    let all = [answers(facts), tokens(), observation(), server()];
+    let all = [answers(facts), tokens(), observation(), server(facts)];
     all.into_iter().flatten().map(|operation| (operation.path.to_owned(), operation.json())).collect()
 }
 
@@ -226,14 +227,31 @@ fn observation() -> Vec<Operation> {
     ]
 }
 
-fn server() -> Vec<Operation> {
+fn server(facts: &Facts) -> Vec<Operation> {
+    let file = match facts.page_files.is_empty() {
+        true => text(),
+        false => word(&facts.page_files),
+    };
+    let file = json!({
+        "name": "file", "in": "path", "required": true, "schema": file, "description": "As the page names it.",
+    });
     let mut all = vec![
         get("/health", "getHealth", "server", "Whether requests are answered.").good(JSON, named("Health")),
         get("/openapi.json", "getDescription", "server", "This description.")
             .good(JSON, json!({ "type": "object" })),
+        get("/", "getPage", "server", "The page; a sentence where this build has none.")
+            .good(HTML, text())
+            .good(PLAIN, text())
+            .statuses(&[304]),
+        get("/page/{file}", "getPageFile", "server", "What the page is made of.")
+            .parameter(file)
+            .good("text/javascript", text())
+            .good("text/css", text())
+            .good("image/svg+xml", json!({}))
+            .good("application/wasm", json!({}))
+            .statuses(&[400, 404]),
     ];
     all.iter_mut().for_each(|operation| operation.is_open = true);
-    all.push(get("/", "getPage", "server", "What this is.").good(PLAIN, text()));
     all
 }
 
@@ -287,6 +305,9 @@ pub(super) fn errors() -> Map<String, Value> {
     let error = |(status, sentence): (u16, &str)| (name(status), response(status, sentence, named("Error")));
     let mut errors: Map<String, Value> = sentences.into_iter().map(error).collect();
     errors.insert("Unwell".to_owned(), response(503, "It does not take requests now.", named("Unwell")));
+    let unchanged =
+        json!({ "description": "As it was when it was asked for last.", "headers": common_headers() });
+    errors.insert(name(304), unchanged);
     errors
 }
 

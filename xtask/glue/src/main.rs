@@ -1,0 +1,113 @@
+//! `firstlight-glue WASM WEB DIST [--model NAME FILE]`: makes the page's folder DIST from the compiled module and the files
+//! in WEB.
+//!
+//! A program of its own, because it brings wasm-bindgen's crates, which the tasks that need no page do without. Invariant:
+//! DIST is whole or as it was before: it is put together beside its place, and stays as it is where nothing has changed.
+
+mod dist;
+mod page;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use dist::Model;
+
+const USAGE: &str = "firstlight-glue WASM WEB DIST [--model NAME FILE]";
+
+/// What is to be made of what.
+#[derive(Debug, PartialEq)]
+struct Task {
+    wasm: PathBuf,
+    web: PathBuf,
+    dist: PathBuf,
+    model: Option<Model>,
+}
+
+fn parse(words: &[OsString]) -> Option<Task> {
+    let (files, model) = match words {
+        [files @ .., flag, name, file] if flag == "--model" => {
+            (files, Some(Model { name: name.to_string_lossy().into_owned(), file: file.into() }))
+        }
+        files => (files, None),
+    };
+    let [wasm, web, dist] = files else { return None };
+    Some(Task { wasm: wasm.into(), web: web.into(), dist: dist.into(), model })
+}
+
+fn run(task: &Task) -> Result<String, String> {
+    let module = page::bind(&task.wasm)?;
+    let page = page::assemble(module, &Sources::read(&task.web)?)?;
+    let sizes = page.sizes;
+    let changed = dist::put(&task.dist, &page.files, task.model.as_ref())?;
+    let place = task.dist.display();
+    Ok(format!("{place}: {sizes}{}", if changed { "" } else { "; nothing has changed" }))
+}
+
+/// The page's files as they stand in the checkout.
+struct Sources {
+    /// With the names of the others in it as they stand beside it.
+    index: String,
+    /// Starts either thread.
+    boot: String,
+    /// Name and text, in the order in which they are to apply.
+    styles: Vec<(String, String)>,
+    icon: String,
+}
+
+impl Sources {
+    fn read(web: &Path) -> Result<Self, String> {
+        let text = |name: &str| {
+            let file = web.join(name);
+            std::fs::read_to_string(&file)
+                .map_err(|error| format!("{} cannot be read: {error}", file.display()))
+        };
+        let entries =
+            std::fs::read_dir(web).map_err(|error| format!("{} cannot be read: {error}", web.display()))?;
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(".css")).collect();
+        names.sort();
+        let styles = names.into_iter().map(|name| text(&name).map(|text| (name, text)));
+        Ok(Self {
+            styles: styles.collect::<Result<_, _>>()?,
+            index: text("index.html")?,
+            boot: text("boot.js")?,
+            icon: text("icon.svg")?,
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let outcome = match parse(&words) {
+        Some(task) => run(&task),
+        None => Err(format!("the arguments are {USAGE}; `cargo xtask page` gives them")),
+    };
+    match outcome {
+        Ok(sentence) => {
+            let _ = writeln!(std::io::stdout().lock(), "{sentence}");
+            ExitCode::SUCCESS
+        }
+        Err(sentence) => {
+            let _ = writeln!(std::io::stderr().lock(), "{sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_places_are_named_and_a_model_where_there_is_one() {
+        let parsed = |line: &str| parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let task = |model| Task { wasm: "a".into(), web: "b".into(), dist: "c".into(), model };
+        assert_eq!(parsed("a b c"), Some(task(None)));
+        let model = Model { name: "n".into(), file: "f".into() };
+        assert_eq!(parsed("a b c --model n f"), Some(task(Some(model))));
+        assert_eq!(parsed("a b"), None);
+        assert_eq!(parsed("a b c --model n"), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! The page: the web crate compiled for browsers, and put together by `firstlight-glue`.
+//!
+//! Never installs a tool: wasm-bindgen is linked into that crate. It is built as one of the workspace, so that it shares
+//! what it can with the other builds.
+
+use std::path::PathBuf;
+
+use crate::command::{capture, say, watch};
+use crate::workspace::Workspace;
+use crate::{model, wasm};
+
+/// The name that the page shows for the default model.
+const MODEL_NAME: &str = "SmolLM2-135M-Instruct";
+/// Small before fast; see the workspace's Cargo.toml.
+const PROFILE: &str = "page";
+
+/// The page's folder.
+pub fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.root.join("web/dist")
+}
+
+/// The task: everything that the page needs, then the page, with the default model beside it where that is wanted.
+pub fn run(with_model: bool) -> Result<(), String> {
+    let workspace = Workspace::find()?;
+    wasm::ensure()?;
+    workspace.fetch_crates()?;
+    if !with_model {
+        build(&workspace, None)?;
+    } else {
+        // The program knows where the model is, and is built with the page in it.
+        build(&workspace, None)?;
+        workspace.build_binary()?;
+        let file = model::ensure(&workspace)?;
+        build(&workspace, Some(file))?;
+    }
+    say("any static host serves it as it is: python3 -m http.server -d web/dist");
+    Ok(())
+}
+
+/// Makes the page. What has not changed is not made again.
+///
+/// # Errors
+/// It does not compile, or is too large.
+pub fn build(workspace: &Workspace, model: Option<PathBuf>) -> Result<(), String> {
+    let target = wasm::TARGET;
+    watch(&mut workspace.cargo(&[
+        "build",
+        "--locked",
+        "--profile",
+        PROFILE,
+        "--target",
+        target,
+        "--package",
+        "firstlight-web",
+    ]))?;
+    watch(&mut workspace.cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "--workspace",
+        "--bin",
+        "firstlight-glue",
+    ]))?;
+    let built = workspace.target_folder().join(target).join(PROFILE).join("firstlight_web.wasm");
+    let glue = format!("firstlight-glue{}", std::env::consts::EXE_SUFFIX);
+    let mut glue = std::process::Command::new(workspace.profile_folder.join(glue));
+    glue.arg(built).arg(workspace.root.join("web")).arg(folder(workspace));
+    if let Some(file) = model {
+        glue.args(["--model", MODEL_NAME]).arg(file);
+    }
+    say(capture(&mut glue)?.trim());
+    Ok(())
+}
