@@ -77,9 +77,9 @@ impl Desk {
             Command::Connect { url, api_key } => self.begin(move |shared, controller| async move {
                 shared.connect(&url, api_key, &controller).await
             }),
-            Command::Replay { url } => self.begin(move |shared, controller| async move {
-                shared.replay(&url, &controller).await
-            }),
+            Command::Replay { url } => {
+                self.begin(move |shared, controller| async move { shared.replay(&url, &controller).await })
+            }
             Command::Submit { asks } => self.shared.submit(asks),
             Command::Reopen => self.shared.reopen(),
             Command::Cancel { ask } => self.shared.cancel(ask),

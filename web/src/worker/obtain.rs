@@ -9,11 +9,11 @@ use web_sys::{AbortSignal, Blob, js_sys};
 
 use super::blob::BlobSource;
 use super::catalog::Wanted;
+use super::fetch::sleep;
 use super::incoming::{Incoming, Origin, STOPPED};
 use super::meter::Meter;
-use super::store::{ModelList, Store, WriteError, Writing, figures};
-use super::fetch::sleep;
 use super::notice;
+use super::store::{ModelList, Store, WriteError, Writing, figures};
 use crate::protocol::Stage;
 
 /// A connection that broke off is taken up again so often without a byte in between.
