@@ -17,8 +17,10 @@ function tell(error) {
   if (!place) {
     throw error;
   }
-  place.setAttribute("role", "alert");
-  place.textContent =
+  place.querySelector(".late")?.remove();
+  const sentence = place.querySelector("p");
+  sentence.setAttribute("role", "alert");
+  sentence.textContent =
     typeof WebAssembly === "object"
       ? `Firstlight could not be started: ${error.message}. Reload the page; if that does not help, its files are not whole on this host.`
       : "This browser has no WebAssembly, which Firstlight is made of; open the page in a current Chrome, Edge, Firefox or Safari.";

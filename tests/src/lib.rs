@@ -11,7 +11,9 @@ pub mod scripted;
 pub mod served;
 pub mod tiny_model;
 
-pub use files::{clients_python, default_model_path, golden_path, load_python, script_path};
+pub use files::{
+    browser_script, browser_tools, clients_python, default_model_path, golden_path, load_python, script_path,
+};
 pub use firstlight::source::FileSource;
 pub use random::TestRng;
 

@@ -1,6 +1,7 @@
 //! One test binary for the whole suite: it links once. Each module states one kind of claim.
 
 mod bench;
+mod browser;
 mod cli;
 mod device;
 mod driver;

@@ -16,6 +16,7 @@ mod metrics_page;
 #[cfg(target_os = "linux")]
 mod nginx;
 mod openapi;
+mod page;
 #[cfg(target_os = "linux")]
 mod replicas;
 mod restart;

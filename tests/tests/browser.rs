@@ -1,0 +1,45 @@
+//! The page in a real browser: each script in `tests/browser` proves the claims that are listed here.
+//!
+//! The claims are made in JavaScript, where the browser is driven; `tests/browser/harness.mjs` says how. Here it is seen that
+//! none is missing and all hold. One browser runs at a time: several would wait for each other's processors.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use firstlight_tests::{browser_script, browser_tools};
+use serde_json::Value;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Runs the script, which must prove exactly `claims`, in their order.
+fn check(script: &str, claims: &[&str]) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (node, settings) = browser_tools();
+    let mut command = Command::new(node);
+    command.arg(browser_script(script)).envs(settings).stdin(Stdio::null());
+    let output = command.output().expect("Node starts");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<Value> = told.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let proven: Vec<&str> = lines.iter().filter_map(|line| line["claim"].as_str()).collect();
+    assert_eq!(proven, claims, "{script} proves what is listed:\n{told}\n{said}");
+    let failed: Vec<String> = lines
+        .iter()
+        .filter(|line| line["ok"] != true)
+        .map(|line| format!("{}: {}", line["claim"], line["error"].as_str().unwrap_or_default()))
+        .collect();
+    assert!(failed.is_empty() && output.status.success(), "{script}:\n{}\n{said}", failed.join("\n"));
+}
+
+#[test]
+fn the_page_comes_up_from_a_static_host() {
+    check(
+        "page.mjs",
+        &[
+            "it loads under a sub-path, from its own host alone, and its worker answers",
+            "while it is loading it says so, and without its program it says what to do",
+            "a device that its worker got can be taken away from it",
+            "without JavaScript it says what to allow",
+        ],
+    );
+}
