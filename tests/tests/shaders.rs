@@ -63,6 +63,26 @@ fn every_program_has_a_name_of_its_own() {
     assert_eq!((names.len(), texts.len()), (programs.len(), programs.len()));
 }
 
+/// Variables of functions that are declared without a value, by file and line.
+fn without_a_value(name: &str, wgsl: &str) -> Vec<String> {
+    let is_bare = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("var ") && line.split("//").next().is_some_and(|code| !code.contains('='))
+    };
+    wgsl.lines().filter(is_bare).map(|line| format!("{name}: {}", line.trim())).collect()
+}
+
+#[test]
+fn every_variable_of_a_function_says_how_it_begins() {
+    // WGSL has it begin with zero at every turn of a loop. Chromium's CPU renderer leaves it as the turn before left it.
+    for subject in all_subjects() {
+        let bare = without_a_value(&subject.program.name, &subject.program.wgsl);
+        assert_eq!(bare, Vec::<String>::new());
+    }
+    let bare = without_a_value("x", "var<workgroup> w: f32;\n  var a = 1; // var\n  var sum: f32; // = 0\n");
+    assert_eq!(bare, ["x: var sum: f32; // = 0"]);
+}
+
 /// What the text says of a binding.
 fn kind(module: &Module, global: &GlobalVariable) -> BindingKind {
     match (global.space, &module.types[global.ty].inner) {

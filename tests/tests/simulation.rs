@@ -12,7 +12,7 @@ use firstlight_engine::engine::{Engine, EngineConfig, RequestEvent, StepOutput};
 use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, SamplingParams};
 use firstlight_engine::sched::{SampleRow, SchedulerConfig, Sequence, SequenceState};
 use firstlight_engine::timeline::{
-    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, Residency, StepRecord, WaitCauses,
+    GpuTimes, ModelLabel, Obstacle, Place, RequestTimeline, Residency, StepRecord, TimelineRecord, WaitCauses,
 };
 use firstlight_tests::scripted::{ScriptedRunner, scripted_answer, step_now};
 
@@ -440,6 +440,7 @@ impl<'c> Simulation<'c> {
             assert_eq!(timeline.parts().map(|parts| parts.total()), timeline.ttft());
         }
         timeline.seal().expect("sums are exact after sealing");
+        check_recalled(timeline);
     }
 
     /// Cached, computed and wasted tokens and GPU time, counted again from the steps.
@@ -504,6 +505,15 @@ fn num_seeds() -> u64 {
         Err(_) if firstlight_tests::full() => 100_000,
         Err(_) => 10_000,
     }
+}
+
+/// What was written, read and recalled passes the same check and is written again word for word.
+fn check_recalled(timeline: &RequestTimeline) {
+    let written = serde_json::to_string(timeline).expect("it is written");
+    let record: TimelineRecord = serde_json::from_str(&written).expect("it is read");
+    let recalled = RequestTimeline::recall(&record).expect("it makes sense");
+    recalled.check().expect("its sums are exact");
+    assert_eq!(serde_json::to_string(&recalled).expect("it is written"), written);
 }
 
 #[test]
