@@ -59,7 +59,9 @@ impl Server {
         command.args(["serve", "--host", "127.0.0.1", "--port", &port]);
         command.env("FIRSTLIGHT_MODEL_FILE", model).envs(workspace.driver_settings());
         // How it tells where it is must be what is read here.
-        command.env("FIRSTLIGHT_LOG_FORMAT", "text").env("FIRSTLIGHT_LOG_LEVEL", "info");
+        command
+            .env("FIRSTLIGHT_LOG_FORMAT", "text")
+            .env("FIRSTLIGHT_LOG_LEVEL", "info,firstlight::request=warn");
         let mut child = command
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
