@@ -1,5 +1,6 @@
 //! What page and worker say to each other: typed messages, written as JSON text.
 //!
+//! The name of a message is the one key of its object: a name among the fields would have every field read twice.
 //! Instants are nanoseconds since the page's time origin. Invariant: every [`Ask`] that was submitted is answered by exactly
 //! one [`Event::Finished`], whatever becomes of engine, server or network.
 
@@ -15,7 +16,7 @@ pub struct AskId(pub u64);
 
 /// From the page to the worker.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(tag = "command", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Command {
     /// The first word: where the page lies and what its clock says. Answered by [`Event::Hello`].
     Hello {
@@ -89,7 +90,7 @@ pub enum Command {
 
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(tag = "from", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum ModelChoice {
     /// One of [`Event::Models`]' `beside`.
     Beside {
@@ -228,7 +229,7 @@ pub enum ExportKind {
 
 /// From the worker to the page.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// The answer to [`Command::Hello`].
     Hello {

@@ -170,6 +170,7 @@ impl Transport {
 
 /// All parts of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "FlatParts")]
 pub struct Parts {
     /// received -> checked.
     pub gateway: Nanos,
@@ -183,6 +184,33 @@ pub struct Parts {
     /// first token -> first write; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
+}
+
+/// [`Parts`] as they are written: the engine's five beside the others.
+#[derive(Deserialize)]
+struct FlatParts {
+    gateway: Nanos,
+    route: Nanos,
+    preparation: Preparation,
+    inbox: Option<InboxParts>,
+    #[serde(default)]
+    queue_wait: WaitCauses,
+    #[serde(default)]
+    requeue: WaitCauses,
+    #[serde(default)]
+    lost_prefill: Nanos,
+    #[serde(default)]
+    prefill: RunParts,
+    transport: Option<Transport>,
+}
+
+impl From<FlatParts> for Parts {
+    fn from(flat: FlatParts) -> Self {
+        let FlatParts { gateway, route, preparation, inbox, transport, .. } = flat;
+        let FlatParts { queue_wait, requeue, lost_prefill, prefill, .. } = flat;
+        let engine = inbox.map(|inbox| EngineParts { inbox, queue_wait, requeue, lost_prefill, prefill });
+        Self { gateway, route, preparation, engine, transport }
+    }
 }
 
 impl Parts {

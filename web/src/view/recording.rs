@@ -115,7 +115,10 @@ mod tests {
     use crate::protocol::{AskId, Live};
 
     fn events(text: &str) -> Vec<(Nanos, String)> {
-        let word = |event: &Event| serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned();
+        let word = |event: &Event| {
+            let value = serde_json::to_value(event).unwrap();
+            value.as_object().unwrap().keys().next().unwrap().to_owned()
+        };
         let recorded = read("r.json", text.as_bytes()).unwrap();
         recorded.iter().map(|one| (one.at, word(&one.event))).collect()
     }
@@ -153,8 +156,8 @@ mod tests {
         check("", "EOF");
         check("[]", "empty");
         check("{}", "expected a sequence");
-        check(r#"[{"at": -1, "event": {"event": "finished"}}]"#, "line 1");
-        check(r#"[{"at": 1, "event": {"event": "nothing"}}]"#, "unknown variant");
+        check(r#"[{"at": -1, "event": {"finished": {}}}]"#, "line 1");
+        check(r#"[{"at": 1, "event": {"nothing": {}}}]"#, "unknown variant");
         let notice = |at: Nanos| (at, Event::Notice { sentence: String::new() });
         check(&written(&[notice(5), notice(4)]), "event 1 comes before");
         check(&written(&[notice(5), notice(NANOS_LIMIT)]), "not below");
