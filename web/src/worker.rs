@@ -52,7 +52,7 @@ pub fn notice(sentence: &str) {
 
 fn heard(message: &MessageEvent) -> Option<Heard> {
     let parts: js_sys::Array = message.data().dyn_into().ok()?;
-    let command = serde_json::from_str(&parts.get(0).as_string()?).ok()?;
+    let command = serde_json::from_slice(parts.get(0).as_string()?.as_bytes()).ok()?;
     let files = parts.iter().skip(1).filter_map(|file| file.dyn_into().ok()).collect();
     Some(Heard { command, files })
 }

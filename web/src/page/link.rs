@@ -39,7 +39,7 @@ impl Link {
         let worker = Worker::new_with_options(&script, &options).map_err(|error| words(&error))?;
         let on_message = Closure::<dyn Fn(MessageEvent)>::new(move |message: MessageEvent| {
             let Some(text) = message.data().as_string() else { return };
-            match serde_json::from_str(&text) {
+            match serde_json::from_slice(text.as_bytes()) {
                 Ok(event) => hear(event),
                 Err(error) => web_sys::console::error_1(&format!("firstlight: no event: {error}").into()),
             }

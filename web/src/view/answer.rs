@@ -168,7 +168,7 @@ impl Answer {
         if !data.trim_start().starts_with('{') {
             return Err("it is no JSON object".to_owned());
         }
-        let chunk: Chunk = serde_json::from_str(data).map_err(|error| error.to_string())?;
+        let chunk: Chunk = serde_json::from_slice(data.as_bytes()).map_err(|error| error.to_string())?;
         if let Some(error) = chunk.error {
             self.failure = Some(broken_off(error));
             return Ok(Vec::new());

@@ -69,8 +69,8 @@ pub async fn beside(page_url: &str, stop: &AbortSignal) -> Result<Vec<BesideMode
     if text.trim_start().starts_with('<') {
         return Ok(Vec::new());
     }
-    let list: Beside =
-        serde_json::from_str(&text).map_err(|error| format!("{url} is no list of models: {error}"))?;
+    let list: Beside = serde_json::from_slice(text.as_bytes())
+        .map_err(|error| format!("{url} is no list of models: {error}"))?;
     match list.models.iter().find(|model| !is_plain_file(&model.file)) {
         Some(model) => Err(format!("{url} names the file {:?}, which is no plain file name", model.file)),
         None => Ok(list.models),
@@ -185,8 +185,8 @@ async fn of_hub(name: &str, hub: &str, stop: &AbortSignal) -> Result<Wanted, Str
     let hub = hub.trim_end_matches('/');
     let url = format!("{hub}/api/models/{repo}?blobs=true");
     let text = text_at(&url, stop).await?;
-    let repository: Repository =
-        serde_json::from_str(&text).map_err(|error| format!("{url} answers with no repository: {error}"))?;
+    let repository: Repository = serde_json::from_slice(text.as_bytes())
+        .map_err(|error| format!("{url} answers with no repository: {error}"))?;
     let names: Vec<String> = repository.siblings.iter().map(|sibling| sibling.rfilename.clone()).collect();
     let chosen = match file {
         Some(file) if names.iter().any(|name| name == file) => vec![file.to_owned()],

@@ -134,7 +134,7 @@ impl Store {
     /// The list of the model `key`, if there is one.
     pub async fn list_of(&self, key: &str) -> Option<ModelList> {
         let folder = JsFuture::from(self.models.get_directory_handle(key)).await.ok()?;
-        serde_json::from_str(&text_of(&folder.unchecked_into(), LIST).await?).ok()
+        serde_json::from_slice(text_of(&folder.unchecked_into(), LIST).await?.as_bytes()).ok()
     }
 
     /// Writes the list of the model `key`.
@@ -219,7 +219,7 @@ impl Store {
 
     async fn tested(&self) -> Vec<String> {
         let text = text_of(&self.root, TESTED).await;
-        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+        text.and_then(|text| serde_json::from_slice(text.as_bytes()).ok()).unwrap_or_default()
     }
 }
 

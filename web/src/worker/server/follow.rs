@@ -129,8 +129,8 @@ async fn hear(shared: &Rc<Shared>, mut answer: Answer) -> (Trouble, bool) {
 async fn take(shared: &Rc<Shared>, item: SseItem) -> Result<(), Trouble> {
     match item {
         SseItem::Data(data) => {
-            let record =
-                serde_json::from_str(&data).map_err(|error| Trouble::Unreadable(error.to_string()))?;
+            let record = serde_json::from_slice(data.as_bytes())
+                .map_err(|error| Trouble::Unreadable(error.to_string()))?;
             let event = shared.feed.borrow_mut().sealed(record);
             event.iter().for_each(tell);
             shared.nudged.set(true);
