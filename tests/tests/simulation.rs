@@ -440,7 +440,7 @@ impl<'c> Simulation<'c> {
             assert_eq!(timeline.parts().map(|parts| parts.total()), timeline.ttft());
         }
         timeline.seal().expect("sums are exact after sealing");
-        check_recalled(timeline);
+        check_recalled(&timeline);
     }
 
     /// Cached, computed and wasted tokens and GPU time, counted again from the steps.

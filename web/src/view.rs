@@ -13,6 +13,8 @@ pub mod detail;
 pub mod duration;
 pub mod feed;
 pub mod figures;
+#[cfg(test)]
+mod fixtures;
 pub mod format;
 pub mod gaps;
 pub mod handshake;

@@ -161,7 +161,7 @@ fn Means(board: Board, report: Memo<Option<LatencyReport>>) -> impl IntoView {
         })
     };
     let table = move || {
-        let rows = bars.with(|bars| {
+        bars.with(|bars| {
             bars.iter()
                 .flat_map(|bar| {
                     let sum = vec![
@@ -183,8 +183,7 @@ fn Means(board: Board, report: Memo<Option<LatencyReport>>) -> impl IntoView {
                     bar.segments.iter().map(of).chain([sum]).collect::<Vec<_>>()
                 })
                 .collect::<Vec<Vec<String>>>()
-        });
-        rows
+        })
     };
     view! {
         <h3>"Time to first token, by its parts"</h3>
