@@ -13,7 +13,7 @@ const BINARY = process.env.FIRSTLIGHT_TEST_BINARY || join(TARGET, "release/first
  *
  *   url, port
  *   get(path)          its answer, read as JSON
- *   complete(body)     what it answers to a completion
+ *   complete(body)     sends a completion that is streamed, and waits for its end: {id, pieces}
  *   end()              kills it; comes back when it is gone
  */
 export async function serve(...words) {
@@ -38,8 +38,13 @@ export async function serve(...words) {
     url,
     port: new URL(url).port,
     get: (path) => ask(path),
-    complete: (body) =>
-      ask("/v1/completions", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
+    complete: async (body) => {
+      const headers = { "content-type": "application/json" };
+      const answer = await fetch(`${url}/v1/completions`, { method: "POST", headers, body: JSON.stringify({ ...body, stream: true }) });
+      const lines = (await answer.text()).split("\n").filter((line) => line.startsWith("data: {"));
+      const chunks = lines.map((line) => JSON.parse(line.slice(6)));
+      return { id: chunks[0].id, pieces: chunks.map(({ choices }) => choices[0]?.text ?? "").filter((text) => text) };
+    },
     end: () => {
       child.kill("SIGKILL");
       return gone;
@@ -88,20 +93,56 @@ export function hears(page, what, found) {
   return until(what, async () => found(await heard(page)));
 }
 
-/** How many tokens a recording's answers have. */
-export function tokens(recorded) {
-  const last = new Map(of(recorded, "text").map(({ ask, tokens }) => [ask, tokens]));
-  return [...last.values()].reduce((sum, n) => sum + n, 0);
+/**
+ * A recording of a burst: `count` prompts at once, each answered with `tokens` tokens, at `rate` tokens a second altogether.
+ * Timelines, steps and reports are the server's, as `page` heard them; the words of the answers are told at the instants of
+ * their tokens.
+ */
+export async function record(server, page, { count, tokens, rate }) {
+  const before = (await heard(page)).length;
+  const body = { max_tokens: tokens, temperature: 0, ignore_eos: true };
+  const answers = await Promise.all(PROMPTS.slice(0, count).map((prompt) => server.complete({ ...body, prompt })));
+  const told = await hears(page, "the burst's report, and that nothing runs", (recorded) => {
+    const all = recorded.slice(before).filter(({ event }) => event.live || event.sealed || event.report);
+    const ended = of(all, "sealed").length === count && of(all, "report").at(-1)?.report.n === count;
+    return ended && of(all, "live").at(-1)?.timelines.length === 0 && all;
+  });
+  // From the server's clock to the page's: the look that was on its way for the shortest time says it best.
+  const off = Math.min(...told.filter(({ event }) => event.live).map(({ at, event }) => at - event.live.now));
+  const said = of(told, "sealed").flatMap(({ timeline }) => spoken(timeline, answers, off));
+  const ready = (await heard(page)).find(({ event }) => event.ready);
+  const all = [...told, ...said].sort((a, b) => a.at - b.at);
+  const texts = all.filter(({ event }) => event.text);
+  const factor = (count * tokens * 1e9) / rate / (texts.at(-1).at - texts[0].at);
+  const played = all.map(({ at, event }) => ({ at: Math.round((at - all[0].at) * factor), event }));
+  return [{ at: 0, event: ready.event }, ...played];
 }
 
-/** The same events at another speed: so that from the first text to the last there are `rate` tokens a second. */
-export function paced(recorded, rate) {
-  const texts = recorded.filter(({ event }) => event.text);
-  const took = texts.at(-1).at - texts[0].at;
-  const factor = (tokens(recorded) / rate) * (1e9 / took);
-  const from = recorded[0].at;
-  return recorded.map(({ at, event }) => ({ at: Math.round((at - from) * factor), event }));
+/** What a page would have heard of an answer of its own. */
+function spoken({ id, engine_id, stamps, token_at, finish_reason }, answers, off) {
+  const { pieces } = answers.find((answer) => id.startsWith(answer.id));
+  const ask = 1_000 + engine_id;
+  const texts = token_at.map((at, idx) => ({
+    at: at + off,
+    event: { text: { ask, text: pieces[idx] ?? "", tokens: idx + 1, token_ids: [] } },
+  }));
+  return [
+    { at: stamps.received + off, event: { accepted: { ask, id, rendered: null, prompt_tokens: null } } },
+    ...texts,
+    { at: stamps.finished + off, event: { finished: { ask, reason: finish_reason, detail: null } } },
+  ];
 }
+
+const PROMPTS = [
+  "Once upon a time there was a lighthouse",
+  "The sea is blue because",
+  "A recipe for bread begins with",
+  "The history of the printing press",
+  "In the year 1900 the city of Paris",
+  "Three uses of a paper clip are",
+  "The first law of thermodynamics says",
+  "When the train had left the station",
+];
 
 /** Both lists have the same things, in whatever order. */
 export function sameById(found, expected, what) {

@@ -1,0 +1,224 @@
+// The page with a native server, and with a recording: what it shows is what the server says.
+
+import { assert, claims, longTasks, same, screenshot, until, visit } from "./harness.mjs";
+import { heard, hearing, hears, of, record, sameById, serve, serving } from "./native.mjs";
+
+const WIDE = { viewport: { width: 1440, height: 900 } };
+
+/** Three figures and a unit, as the page writes times. */
+function short(nanos) {
+  const [scale, unit] = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]].find(([one]) => nanos < 999.5 * one) ?? [1e9, "s"];
+  const value = nanos / scale;
+  if (value < 99.95 && Number.isInteger(value)) {
+    return `${value} ${unit}`;
+  }
+  const decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return `${value.toFixed(decimals)} ${unit}`;
+}
+
+const grouped = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, ",");
+/** Milliseconds with three decimals, cut. */
+const millis = (nanos) =>
+  nanos === undefined || nanos === null ? "–" : `${grouped(Math.floor(nanos / 1e6))}.${String(Math.floor(nanos / 1e3) % 1000).padStart(3, "0")}`;
+/** All numbers of a tree. */
+const sum = (tree) => (typeof tree === "number" ? tree : Object.values(tree).reduce((all, one) => all + sum(one), 0));
+
+/** Opens a table by its caption and reads its body, cell by cell. */
+async function table(page, caption) {
+  const details = page.locator("details", { has: page.getByText(`Table: ${caption}`, { exact: true }) });
+  await details.locator("summary").click();
+  await details.locator("tbody tr").first().waitFor();
+  return details.locator("tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
+}
+
+const meter = (page, name) => page.locator(".meter", { hasText: name }).locator(".meter-figure");
+
+/** Sends what stands in the composer. */
+async function ask(page, prompt) {
+  await page.getByLabel("Your prompt").fill(prompt);
+  await page.getByRole("button", { name: "Send", exact: true }).click();
+}
+
+/** What each lane and each row of the report says is held against the server's own words. */
+async function holdAgainst(page, timelines, report) {
+  const lanes = await table(page, "requests with a lane");
+  const first = Math.min(...timelines.map(({ stamps }) => stamps.received));
+  const expected = [...timelines]
+    .sort((a, b) => a.stamps.received - b.stamps.received || a.engine_id - b.engine_id)
+    .map((one) => {
+      const { inbox, queue_wait, requeue, lost_prefill, prefill } = one.parts;
+      return [
+        `r${one.engine_id}`,
+        one.finish_reason.replace("_", " "),
+        millis(one.stamps.received - first),
+        ...[sum(inbox), sum(queue_wait), sum(requeue) + lost_prefill, sum(prefill)].map(millis),
+        ...[one.engine_ttft, one.ttft, sum(one.decode), one.e2e].map(millis),
+        grouped(one.tokens.prompt),
+        grouped(one.tokens.generated),
+        grouped(one.preemptions),
+      ];
+    });
+  same(lanes, expected, "the table of lanes");
+  const { ttft_parts, engine_ttft_parts, wholes } = report;
+  const heads = await page.locator(".mean-head").allInnerTexts();
+  const mean = ({ n }, whole) => `${short(Math.floor(whole / n))} over n = ${n}`;
+  same(
+    heads,
+    [
+      `Mean engine TTFT ${mean(engine_ttft_parts, engine_ttft_parts.engine_ttft)}`,
+      `Mean TTFT ${mean(ttft_parts, ttft_parts.ttft)}`,
+    ],
+    "the means",
+  );
+  const percentiles = await page
+    .getByRole("region", { name: "Percentiles" })
+    .locator("tbody tr")
+    .evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
+  const row = (name, { p50, p90, p95, p99, n }) => [name, ...[p50, p90, p95, p99].map(short), grouped(n)];
+  same(
+    percentiles,
+    [
+      row("TTFT", wholes.ttft),
+      row("engine TTFT", wholes.engine_ttft),
+      row("queue", wholes.queue),
+      row("prefill", wholes.prefill),
+      row("ITL", wholes.inter_token),
+      row("TPOT", wholes.time_per_output_token),
+      row("end to end", wholes.e2e),
+    ],
+    "the percentiles",
+  );
+}
+
+await claims({
+  "a burst of eight: lanes, gauges and report are the server's, and every sum is exact": () =>
+    serving(["--cors", "*", "--slots", "2"], (server) =>
+      visit({ browser: WIDE }, async (chromium, site) => {
+        await hearing(chromium);
+        const page = await chromium.open(`${site.url}?server=${server.url}`);
+        await page.getByLabel("Your prompt").waitFor();
+        // Straight to the server, because a browser keeps six connections to one host.
+        const body = { max_tokens: 16, temperature: 0, ignore_eos: true };
+        const burst = Array.from({ length: 8 }, (_, n) => server.complete({ ...body, prompt: `Count from ${n} to` }));
+        await until("the queue is seen", async () => Number(await meter(page, "queue").innerText()) > 0);
+        same(await meter(page, "batch").innerText(), "2", "sequences in the batch while others wait");
+        await ask(page, "Say hello.");
+        await Promise.all(burst);
+        const recorded = await hears(page, "the report of nine, and that nothing runs", (all) => {
+          const ended = of(all, "report").at(-1)?.report.n === 9 && of(all, "sealed").length === 9;
+          return ended && of(all, "live").at(-1).timelines.length === 0 && all;
+        });
+        const { timelines } = await server.get("/v1/timelines?last=64");
+        const report = await server.get("/v1/report");
+        const sealed = of(recorded, "sealed").map(({ timeline }) => timeline);
+        sameById(sealed, timelines, "the sealed timelines");
+        same(of(recorded, "report").at(-1).report, report, "the report");
+        const lives = of(recorded, "live");
+        same(lives.flatMap(({ steps }) => steps), (await server.get("/v1/steps?last=4096")).steps, "the steps");
+        const { gauges } = await server.get("/v1/timelines/running");
+        same(lives.at(-1).gauges, gauges, "the gauges");
+        for (const timeline of timelines) {
+          same(sum(timeline.parts), timeline.parts_total, `the parts of ${timeline.id}`);
+          same(timeline.parts_total, timeline.ttft, `the whole of ${timeline.id}`);
+        }
+        same(await page.locator(".lane").count(), 9, "lanes");
+        await holdAgainst(page, timelines, report);
+        same(await meter(page, "TTFT p50").innerText(), short(report.wholes.ttft.p50), "the timer of the TTFT");
+        same(await meter(page, "queue").innerText(), "0", "the queue at the end");
+        same(await meter(page, "batch").innerText(), "0", "the batch at the end");
+        same(await meter(page, "preemptions").innerText(), String(gauges.preemptions_total), "preemptions");
+        await page.locator(".lane").nth(5).click();
+        const sums = await page.locator(".opened tfoot td:last-child").allInnerTexts();
+        assert(sums.length === 3 && sums.every((said) => said.includes("exactly")), `sums: ${sums}`);
+        assert((await page.locator(".answer-text").innerText()).length > 0, "the page's own prompt is answered");
+        return { events: recorded.length };
+      }),
+    ),
+
+  "the page that a server serves comes up with it, and chats": () =>
+    serving(["--slots", "2"], (server) =>
+      visit({ browser: WIDE }, async (chromium) => {
+        const page = await chromium.open(`${server.url}/`);
+        await page.getByText("is ready.").waitFor();
+        await ask(page, "Say hello.");
+        await page.locator('.answer[data-state="done"]').waitFor();
+        await page.locator(".lane").waitFor();
+        assert((await page.locator(".answer-text").innerText()).length > 0, "there is an answer");
+        same((await server.get("/v1/timelines?last=8")).timelines.length, 1, "the server's timelines");
+      }),
+    ),
+
+  "a server that refuses or goes away is told in a sentence, and the page lives on": () =>
+    visit({ browser: WIDE }, async (chromium, site) => {
+      chromium.expect(/Failed to load resource|CORS policy|ERR_/);
+      const page = await chromium.open(`${site.url}?server=http://127.0.0.1:9`);
+      const failed = page.getByRole("alert");
+      await failed.waitFor();
+      const refused = await failed.innerText();
+      assert(/Could not open the server http:\/\/127\.0\.0\.1:9/.test(refused) && refused.includes("--cors"), refused);
+      await serving([], async (closed) => {
+        await page.getByRole("button", { name: "Choose something else" }).click();
+        await page.getByLabel("Address", { exact: true }).fill(closed.url);
+        await page.getByRole("button", { name: "Connect" }).click();
+        await failed.getByText(closed.url).first().waitFor();
+        assert((await failed.innerText()).includes(`--cors ${site.origin}`), await failed.innerText());
+      });
+      const server = await serve("--cors", "*", "--slots", "2");
+      await page.getByRole("button", { name: "Choose something else" }).click();
+      await page.getByLabel("Address", { exact: true }).fill(server.url);
+      await page.getByRole("button", { name: "Connect" }).click();
+      await ask(page, "Tell me a very long story about the sea.");
+      await page.locator('.answer[data-state="streams"]').waitFor();
+      await server.end();
+      await page.locator('.answer[data-state="trouble"]').waitFor();
+      const why = await page.locator(".answer .wrong").innerText();
+      assert(/^[A-Z].*\.$/s.test(why) && why.includes(server.url), `a sentence with the address: ${why}`);
+      await page.getByText("It is tried again until it answers.").waitFor();
+      await screenshot(page, "server-gone");
+      // The prompt that failed is a turn of its own; another is answered once the server is back.
+      await serving(["--cors", "*", "--port", server.port], async () => {
+        await page.getByText("was started again").waitFor();
+        await ask(page, "Say hello.");
+        await page.locator('.answer[data-state="done"]').waitFor();
+      });
+      return { refused, why };
+    }),
+
+  "a recording of eight answers at 100 tokens a second: no task over 50 ms, and all is shown": () =>
+    visit({ browser: WIDE }, async (chromium, site) => {
+      await hearing(chromium);
+      const recording = await serving(["--cors", "*", "--slots", "8"], async (server) => {
+        const page = await chromium.open(`${site.url}?server=${server.url}`);
+        await page.getByLabel("Your prompt").waitFor();
+        const made = await record(server, page, { count: 8, tokens: 128, rate: 100 });
+        // Its server is about to go.
+        await page.close();
+        return made;
+      });
+      site.files["recording.json"] = JSON.stringify(recording);
+      const page = await chromium.open(`${site.url}?replay=recording.json`);
+      return { events: recording.length, ...(await play(page, recording)) };
+    }),
+});
+
+/** Looks for long tasks from the moment on at which the recording begins, until all of it is shown. */
+async function play(page, recording) {
+  await page.getByText("is ready.").waitFor();
+  const tasks = await longTasks(page);
+  const count = of(recording, "sealed").length;
+  await until("every answer has ended", async () => (await page.locator('.answer[data-state="done"]').count()) === count);
+  const report = of(recording, "report").at(-1).report;
+  await page.getByText(`over n = ${report.n}`).first().waitFor();
+  const long = await tasks();
+  const texts = await page.locator(".answer-text").allInnerTexts();
+  const told = (ask) => of(recording, "text").filter((one) => one.ask === ask).map(({ text }) => text).join("");
+  const words = (text) => text.replace(/[^\p{L}\p{N}]+/gu, "");
+  const asks = of(recording, "accepted").map(({ ask }) => ask);
+  same(texts.map(words), asks.map(told).map(words), "the answers' words");
+  const heads = await page.locator(".answer .figures").allInnerTexts();
+  assert(heads.every((said) => said.includes("128 tokens")), `tokens: ${heads}`);
+  const timelines = of(await heard(page), "sealed").map(({ timeline }) => timeline);
+  await holdAgainst(page, timelines, report);
+  same(long, [], "tasks over 50 ms on the page's thread");
+  return { seconds: Math.round(recording.at(-1).at / 1e8) / 10 };
+}
