@@ -368,15 +368,15 @@ export async function screenshot(page, name, options = {}) {
   return path;
 }
 
-/** What axe-core finds against WCAG 2.2 A and AA: each violation in a line, none where all is well. */
-export async function axe(page) {
+/** What axe-core finds against WCAG 2.2 A and AA, or these rules alone: each violation in a line, none where all is well. */
+export async function axe(page, rules) {
   // Evaluated through the debugger: the page's own policy allows no script from elsewhere.
-  await page.evaluate(readFileSync(join(MODULES, "axe-core/axe.min.js"), "utf8"));
-  const found = await page.evaluate(() =>
-    globalThis.axe.run(document, {
-      runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
-    }),
-  );
+  if (!(await page.evaluate(() => Boolean(globalThis.axe)))) {
+    await page.evaluate(readFileSync(join(MODULES, "axe-core/axe.min.js"), "utf8"));
+  }
+  const all = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+  const runOnly = rules ? { type: "rule", values: rules } : all;
+  const found = await page.evaluate((runOnly) => globalThis.axe.run(document, { runOnly }), runOnly);
   return found.violations.map(
     ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.target.join(" ")).join("; ")}`,
   );

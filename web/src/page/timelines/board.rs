@@ -123,6 +123,7 @@ impl Board {
     }
 
     fn move_view(self) {
+        let follows = StoredValue::new(false);
         Effect::new(move |_| {
             self.frame.track();
             let mode = self.mode.get();
@@ -132,11 +133,19 @@ impl Board {
                 match (mode, rows::oldest_live(session)) {
                     (Mode::Free, _) => None,
                     (Mode::Fit, _) => rows::extent(session).map(fit),
-                    (Mode::Follow, Some(oldest)) => Some(view.follow(oldest, session.now)),
+                    (Mode::Follow, Some(oldest)) if follows.get_value() => {
+                        Some(view.follow(oldest, session.now))
+                    }
+                    // Whatever was in view before, the first that comes stands at the left.
+                    (Mode::Follow, Some(oldest)) => {
+                        Some(Viewport { from: f64::MIN, ..view }.follow(oldest, session.now))
+                    }
                     // What it followed is shown whole at its end.
                     (Mode::Follow, None) => rows::last_burst(session).map(fit),
                 }
             });
+            let lives = self.session.with_untracked(|session| !session.live.is_empty());
+            follows.set_value(mode == Mode::Follow && lives);
             if let Some(next) = next.filter(|next| *next != view) {
                 self.viewport.set(next);
             }

@@ -18,6 +18,8 @@ use crate::view::lanes::lane;
 use crate::view::markup::{self, AXIS_HEIGHT, LANE_HEIGHT, STEPS_HEIGHT};
 use crate::view::rows::{ended_badly, state};
 
+/// The list's id.
+pub const LANES: &str = "tl-lanes";
 /// Rows that are seen at once; more are scrolled to.
 const ROWS_SEEN: usize = 12;
 /// Rows that are drawn above and below those that are seen.
@@ -62,7 +64,7 @@ pub fn Lanes(board: Board) -> impl IntoView {
             <svg class="grid-layer" width=width height=move || seen_height() + STEPS_HEIGHT aria-hidden="true">
                 <g inner_html=grid></g>
             </svg>
-            <div class="lanes" role="listbox" tabindex="0" node_ref=scroller
+            <div id=LANES class="lanes" role="listbox" tabindex="0" node_ref=scroller
                 aria-label="Requests. Up and down choose one, left and right walk through its parts, Enter opens it, plus and minus zoom."
                 aria-activedescendant=active_id
                 style:height=move || format!("{}px", seen_height())

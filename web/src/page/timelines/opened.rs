@@ -10,6 +10,8 @@ use leptos::prelude::*;
 
 use super::board::{Board, Known};
 use super::gaps::Gaps;
+use super::lanes::LANES;
+use crate::page::files;
 use crate::view::detail::{PartTable, decode_table, first_token_table, so_far};
 use crate::view::duration::{count, exact, millis, share, short};
 use crate::view::rows::state;
@@ -48,7 +50,11 @@ fn Panel(
             section.scroll_into_view_with_scroll_into_view_options(&options);
         }
     });
-    let close = move || board.opened.set(None);
+    let close = move || {
+        board.opened.set(None);
+        // The focus would be lost with what it is in.
+        files::focus(LANES);
+    };
     let status = with(|record| format!("{}, {}", record.id, state(record)));
     let ends = with(|record| record.finish_detail.clone().unwrap_or_default());
     let broken = with(|record| record.broken.clone().unwrap_or_default());
