@@ -36,7 +36,7 @@ pub fn Report(board: Board) -> impl IntoView {
                     <div tabindex="0" role="region" aria-label="Percentiles"><Percentiles report/></div>
                     <div tabindex="0" role="region" aria-label="Requests at the ranks"><Ranked board report/></div>
                 </div>
-                <div class="report-grid">
+                <div class="curve-grid">
                     <Curve title="Inter-token latency against the batch" report of=by_batch/>
                     <Curve title="Inter-token latency against the position" report of=by_position/>
                 </div>
