@@ -2,25 +2,26 @@
 
 import { readFileSync } from "node:fs";
 
-import { assert, axe, beside, browser, claims, host, same, screenshot, until, visit } from "./harness.mjs";
+import { assert, axe, beside, claims, same, screenshot, until, visit } from "./harness.mjs";
 import { beforeWorker } from "./asking.mjs";
-import { hearing, hears, of, record, sameById, serve, serving } from "./native.mjs";
+import { hearing, record, sameById, serve } from "./native.mjs";
 
 const WIDE = { width: 1440, height: 900 };
 const SIZES = [WIDE, { width: 1024, height: 768 }, { width: 360, height: 740 }];
 
 const server = await serve("--cors", "*", "--slots", "2");
-
 /** A recording of eight answers on two slots, and the first half of it. */
 const recording = await visit({}, async (chromium, site) => {
   await hearing(chromium);
   const page = await chromium.open(`${site.url}?server=${server.url}`);
-  await page.getByLabel("Your prompt").waitFor();
+  await page.getByText("is ready.").waitFor();
+  await screenshot(page, "ready");
   return record(server, page, { count: 8, tokens: 24, rate: 2_000 });
 });
 const texts = recording.flatMap(({ event }, at) => (event.text ? [at] : []));
 const middle = recording.slice(0, texts[Math.floor(texts.length / 2)]);
 const files = {
+  "ready.json": JSON.stringify(recording.slice(0, 1)),
   "whole.json": JSON.stringify(recording),
   "middle.json": JSON.stringify(middle),
 };
@@ -92,7 +93,7 @@ await claims({
   "empty, without WebGPU, loading and failing: nothing is wrong in any size and theme": async () => {
     await looking(async (chromium, site) => {
       const page = await chromium.open(site.url);
-      await page.getByRole("button", { name: /^Load .* from the Hugging Face hub/ }).waitFor();
+      await page.getByRole("button", { name: /^Load SmolLM2.* \(about/ }).waitFor();
       await lookAt(page, "empty");
       chromium.expect(/Failed to load resource|ERR_/);
       await page.getByLabel("Address", { exact: true }).fill("http://127.0.0.1:9");
@@ -125,18 +126,13 @@ await claims({
 
   "ready, chatting, a burst and one request opened: nothing is wrong in any size and theme": () =>
     looking(async (chromium, site) => {
-      const ready = await chromium.open(`${site.url}?server=${server.url}`);
+      const ready = await chromium.open(`${site.url}?replay=ready.json`);
       await ready.getByText("is ready.").waitFor();
+      await lookAt(ready, "ready", { views: ["chat", "timelines"] });
       await ready.close();
-      const fresh = await serving(["--cors", "*"], async (empty) => {
-        const page = await chromium.open(`${site.url}?server=${empty.url}`);
-        await page.getByText("is ready.").waitFor();
-        await lookAt(page, "ready", { views: ["chat", "timelines"] });
-        await page.close();
-      });
       const chatting = await chromium.open(`${site.url}?replay=middle.json`);
-      const words = of(middle, "text").length;
-      await until("half of it is there", async () => (await chatting.locator(".lane").count()) >= 8 && words > 0);
+      await until("half of it is there", async () => (await chatting.locator(".lane").count()) === 8);
+      await until("some have ended", async () => (await chatting.locator('.answer[data-state="done"]').count()) > 1);
       await lookAt(chatting, "chatting", { views: ["chat", "timelines"] });
       await chatting.close();
       const page = await replayed(chromium, site);
@@ -144,9 +140,89 @@ await claims({
       await page.locator(".lane").nth(6).click();
       await page.getByRole("button", { name: "Why was the slowest one slow?" }).click();
       await page.locator(".gap-blame", { hasText: "ms" }).waitFor();
-      await page.getByText("Table: requests with a lane").click();
-      await lookAt(page, "opened", { views: ["timelines", "timelines"] });
-      return { fresh };
+      await lookAt(page, "opened", { views: ["timelines", "chat", "timelines"] });
+      await page.emulateMedia({ colorScheme: "light" });
+      for (const [name, selector] of [["opened", ".opened"], ["gaps", ".gaps"], ["report", "#tl-report-title"], ["means", ".mean"], ["curves", ".curve-grid"]]) {
+        await page.locator(selector).first().evaluate((element) => element.scrollIntoView({ block: "start" }));
+        await screenshot(page, `detail-${name}`);
+      }
+    }),
+
+  "everything is reached with the keyboard": () =>
+    looking(async (chromium, site) => {
+      const page = await chromium.open(`${site.url}?server=${server.url}`);
+      await page.getByText("is ready.").waitFor();
+      await page.locator(".lane").nth(7).waitFor();
+      // From the beginning of the page, as if it had just come.
+      await page.evaluate(() => document.activeElement.blur());
+      await page.evaluate(() => getSelection().setPosition(document.body, 0));
+      await tabTo(page, ".skip", 1);
+      assert((await page.locator(".skip").boundingBox()).y >= 0, "the way to the content is seen");
+      await page.keyboard.press("Enter");
+      same(await page.evaluate(() => document.activeElement.id), "main", "where it leads");
+      await tabTo(page, "#composer");
+      await page.keyboard.type("Say hello.");
+      await tabTo(page, "button.primary", 2);
+      await page.keyboard.press("Enter");
+      await page.locator('.answer[data-state="done"]').waitFor();
+      await tabTo(page, "#tl-lanes");
+      await page.keyboard.press("ArrowDown");
+      await page.keyboard.press("ArrowDown");
+      const active = () => page.locator("#tl-lanes").getAttribute("aria-activedescendant");
+      const lane = page.locator(`#${await active()}`);
+      same(await lane.getAttribute("aria-selected"), "false", "chosen, and not opened yet");
+      await page.keyboard.press("ArrowRight");
+      await page.locator(".tip:not(.gone)").waitFor();
+      await page.keyboard.press("Enter");
+      await page.locator(".opened").waitFor();
+      same(await lane.getAttribute("aria-selected"), "true", "opened");
+      await tabTo(page, ".gap-strip");
+      await page.keyboard.press("End");
+      await page.keyboard.press("Enter");
+      await page.locator(".gap-blame", { hasText: "ms" }).waitFor();
+      await page.keyboard.press("Escape");
+      same(await page.locator(".opened").count(), 0, "panels that are open");
+      same(await page.evaluate(() => document.activeElement.id), "tl-lanes", "where the focus goes back to");
+      await page.keyboard.press("Enter");
+      await page.locator(".opened").waitFor();
+      await page.keyboard.press("Escape");
+      same(await page.locator(".opened").count(), 0, "panels that are open");
+      await page.keyboard.press("?");
+      await page.getByRole("region", { name: "Keys" }).waitFor();
+      await page.keyboard.press("/");
+      await until("the prompt has the focus", () => page.evaluate(() => document.activeElement.id === "composer"));
+    }),
+
+  "a table stands beside every picture, and figures and picture can be kept as files": () =>
+    looking(async (chromium, site) => {
+      const page = await chromium.open(`${site.url}?server=${server.url}`);
+      await page.getByText(/over n = \d/).first().waitFor();
+      const pictures = ["requests with a lane", "steps in view, 200 at most", "time to first token by part: sums over all requests, means, shares", "Inter-token latency against the batch", "Inter-token latency against the position"];
+      for (const caption of pictures) {
+        const details = page.locator("details", { has: page.getByText(`Table: ${caption}`, { exact: true }) });
+        await details.locator("summary").click();
+        await details.locator("tbody td").first().waitFor();
+      }
+      same(await axe(page), [], "axe-core with every table open");
+      const { timelines } = await server.get("/v1/timelines?last=64");
+      const json = await kept(page, () => page.getByRole("button", { name: "Download timelines, steps and report as JSON" }).click());
+      const file = JSON.parse(json.bytes);
+      sameById(file.timelines, timelines, "the timelines of the file");
+      same(file.report, await server.get("/v1/report"), "the report of the file");
+      same(file.steps, (await server.get("/v1/steps?last=4096")).steps, "the steps of the file");
+      const trace = await kept(page, () => page.getByRole("button", { name: "Download as Chrome trace, for Perfetto" }).click());
+      const { traceEvents } = JSON.parse(trace.bytes);
+      for (const { id } of timelines) {
+        assert(traceEvents.some((event) => JSON.stringify(event).includes(id)), `${id} is in the trace`);
+      }
+      const png = await kept(page, () => page.getByRole("button", { name: "Download the picture as PNG" }).click());
+      same(png.bytes.subarray(0, 8).toString("latin1"), "\x89PNG\r\n\x1a\n", "how a picture begins");
+      const [width, height] = [16, 20].map((at) => png.bytes.readUInt32BE(at));
+      const plot = await page.locator(".plot-head .plot").evaluate((element) => element.clientWidth);
+      assert(width > 2 * plot && height > 2 * 28 * timelines.length, `${width} x ${height} at twice ${plot}`);
+      assert(png.bytes.length > 10_000, `there is something on it: ${png.bytes.length} bytes`);
+      same([json.name, trace.name, png.name].filter((name) => !/^firstlight.*\.(json|png)$/.test(name)), [], "names");
+      return { width, height, bytes: png.bytes.length };
     }),
 });
 await server.end();

@@ -12,8 +12,9 @@ use crate::protocol::{BesideModel, Command, ModelChoice, StoredModel};
 use crate::view::format::bytes;
 use crate::view::settings::ENGINE;
 
-/// What a page offers that has no model beside it, and how much that is.
-const HUB_MODEL: (&str, &str) = ("HuggingFaceTB/SmolLM2-135M-Instruct", "about 270\u{a0}MB");
+/// What a page offers that has no model beside it: its name on the hub, what to call it, and how much that is.
+const HUB_MODEL: (&str, &str, &str) =
+    ("HuggingFaceTB/SmolLM2-135M-Instruct", "SmolLM2-135M-Instruct", "about 270\u{a0}MB");
 
 /// See the module.
 #[component]
@@ -125,8 +126,9 @@ fn Hub() -> impl IntoView {
     };
     view! {
         <button type="button" class="primary big" disabled=move || page.cannot_open() on:click=load>
-            {format!("Load {} from the Hugging Face hub ({})", HUB_MODEL.0, HUB_MODEL.1)}
+            {format!("Load {} ({})", HUB_MODEL.1, HUB_MODEL.2)}
         </button>
+        <p class="hint">{format!("From {} of the Hugging Face hub: no model lies beside this page.", HUB_MODEL.0)}</p>
     }
 }
 
