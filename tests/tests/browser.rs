@@ -9,6 +9,8 @@ use std::sync::Mutex;
 use firstlight_tests::{browser_script, browser_tools};
 use serde_json::Value;
 
+use crate::cli::binary;
+
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs the script, which must prove exactly `claims`, in their order.
@@ -17,6 +19,7 @@ fn check(script: &str, claims: &[&str]) {
     let (node, settings) = browser_tools();
     let mut command = Command::new(node);
     command.arg(browser_script(script)).envs(settings).stdin(Stdio::null());
+    command.env("FIRSTLIGHT_TEST_BINARY", binary());
     let output = command.output().expect("Node starts");
     let told = String::from_utf8_lossy(&output.stdout);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -40,6 +43,32 @@ fn the_page_comes_up_from_a_static_host() {
             "while it is loading it says so, and without its program it says what to do",
             "a device that its worker got can be taken away from it",
             "without JavaScript it says what to allow",
+        ],
+    );
+}
+
+#[test]
+fn the_page_shows_what_a_native_server_says() {
+    check(
+        "server.mjs",
+        &[
+            "a burst of eight: lanes, gauges and report are the server's, and every sum is exact",
+            "the page that a server serves comes up with it, and chats",
+            "a server that refuses or goes away is told in a sentence, and the page lives on",
+            "a recording of eight answers at 100 tokens a second: no task over 50 ms, and all is shown",
+        ],
+    );
+}
+
+#[test]
+fn the_page_is_accessible_fits_every_window_and_can_be_used_without_a_mouse() {
+    check(
+        "looks.mjs",
+        &[
+            "empty, without WebGPU, loading and failing: nothing is wrong in any size and theme",
+            "ready, chatting, a burst and one request opened: nothing is wrong in any size and theme",
+            "everything is reached with the keyboard",
+            "a table stands beside every picture, and figures and picture can be kept as files",
         ],
     );
 }

@@ -68,7 +68,7 @@ pub fn first_token_table(record: &TimelineRecord) -> Option<PartTable> {
     let stamps = &record.stamps;
     let received = stamps.received?;
     let (whole_name, end) = match (record.ttft, stamps.first_token, stamps.finished) {
-        (Some(ttft), ..) => ("ttft", received.checked_add(ttft)?),
+        (Some(ttft), ..) => ("the TTFT", received.checked_add(ttft)?),
         (None, Some(token), _) => ("first token - received", token),
         (None, None, Some(finished)) => ("finished - received", finished),
         (None, None, None) => return None,

@@ -233,7 +233,7 @@ fn Percentiles(report: Memo<Option<LatencyReport>>) -> impl IntoView {
         </table>
         <p class="tl-note">
             "Percentiles of parts are not shown: they sum to nothing. The p99 of the queue and the p99 of the prefill are two \
-             different requests. Beside stand real ones."
+             different requests. The table of ranks shows real ones."
         </p>
     }
 }
