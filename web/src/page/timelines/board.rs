@@ -232,6 +232,7 @@ impl Board {
     /// Opens a request's details, or closes them where they are open.
     pub fn toggle(self, id: u64) {
         self.active.set(Some(id));
+        self.tip.set(None);
         self.opened.update(|opened| *opened = if *opened == Some(id) { None } else { Some(id) });
     }
 }

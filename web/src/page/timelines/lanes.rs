@@ -70,6 +70,7 @@ pub fn Lanes(board: Board) -> impl IntoView {
                 style:height=move || format!("{}px", seen_height())
                 on:scroll=move |_| if let Some(el) = scroller.get_untracked() { scrolled.set(f64::from(el.scroll_top())) }
                 on:keydown=move |event| keys(board, scroller, &event)
+                on:blur=move |_| board.tip.set(None)
                 on:wheel=move |event| hand.wheel(&event, false)
                 on:pointerdown=move |event| hand.down(&event)
                 on:pointermove=move |event| { hand.moved(&event); hand.hover(&event, scroller) }
