@@ -392,3 +392,28 @@ export async function longTasks(page) {
   });
   return () => page.evaluate(() => globalThis.firstlightLong);
 }
+
+/**
+ * The tasks on the page's thread from now on, out of the browser's own trace; call what it gives for those over 50 ms: as
+ * they lasted, and by the processor's time alone. On a machine whose processors others use too, a task that is put aside
+ * lasts, and blocks nobody by its own work.
+ */
+export async function tracedTasks(chromium, page) {
+  const tracing = await chromium.context.newCDPSession(page);
+  const events = [];
+  tracing.on("Tracing.dataCollected", ({ value }) => events.push(...value));
+  const complete = new Promise((told) => tracing.on("Tracing.tracingComplete", told));
+  const traceConfig = { includedCategories: ["toplevel", "__metadata"], excludedCategories: ["*"] };
+  await tracing.send("Tracing.start", { transferMode: "ReportEvents", traceConfig });
+  return async () => {
+    await tracing.send("Tracing.end");
+    await complete;
+    const thread = ({ pid, tid }) => `${pid} ${tid}`;
+    const named = events.filter(({ name, args }) => name === "thread_name" && args.name === "CrRendererMain");
+    const pages = new Set(named.map(thread));
+    const tasks = events.filter((event) => event.name === "ThreadControllerImpl::RunTask" && pages.has(thread(event)));
+    assert(tasks.some(({ tdur }) => tdur > 0), `the trace has the tasks and their processor time: ${tasks.length}`);
+    const over = (field) => tasks.map((task) => Math.round((task[field] ?? 0) / 1e3)).filter((ms) => ms > 50);
+    return { tasks: tasks.length, lasted: over("dur"), worked: over("tdur") };
+  };
+}

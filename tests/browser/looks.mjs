@@ -206,6 +206,8 @@ await claims({
         await details.locator("tbody td").first().waitFor();
       }
       same(await axe(page), [], "axe-core with every table open");
+      // Every lane is to be on the picture.
+      await page.getByRole("button", { name: "Fit" }).click();
       const { timelines } = await server.get("/v1/timelines?last=64");
       const json = await kept(page, () => page.getByRole("button", { name: "Download timelines, steps and report as JSON" }).click());
       const file = JSON.parse(json.bytes);

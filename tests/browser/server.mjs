@@ -1,6 +1,6 @@
 // The page with a native server, and with a recording: what it shows is what the server says.
 
-import { assert, claims, longTasks, same, screenshot, until, visit } from "./harness.mjs";
+import { assert, claims, longTasks, same, screenshot, tracedTasks, until, visit } from "./harness.mjs";
 import { heard, hearing, hears, of, record, sameById, serve, serving } from "./native.mjs";
 
 const WIDE = { viewport: { width: 1440, height: 900 } };
@@ -197,19 +197,20 @@ await claims({
       });
       site.files["recording.json"] = JSON.stringify(recording);
       const page = await chromium.open(`${site.url}?replay=recording.json`);
-      return { events: recording.length, ...(await play(page, recording)) };
+      return { events: recording.length, ...(await play(chromium, page, recording)) };
     }),
 });
 
 /** Looks for long tasks from the moment on at which the recording begins, until all of it is shown. */
-async function play(page, recording) {
+async function play(chromium, page, recording) {
   await page.getByText("is ready.").waitFor();
-  const tasks = await longTasks(page);
+  const [observed, traced] = [await longTasks(page), await tracedTasks(chromium, page)];
   const count = of(recording, "sealed").length;
   await until("every answer has ended", async () => (await page.locator('.answer[data-state="done"]').count()) === count);
   const report = of(recording, "report").at(-1).report;
   await page.getByText(`over n = ${report.n}`).first().waitFor();
-  const long = await tasks();
+  const { tasks, lasted, worked } = await traced();
+  const long = await observed();
   const texts = await page.locator(".answer-text").allInnerTexts();
   const told = (ask) => of(recording, "text").filter((one) => one.ask === ask).map(({ text }) => text).join("");
   const words = (text) => text.replace(/[^\p{L}\p{N}]+/gu, "");
@@ -219,6 +220,7 @@ async function play(page, recording) {
   assert(heads.every((said) => said.includes("128 tokens")), `tokens: ${heads}`);
   const timelines = of(await heard(page), "sealed").map(({ timeline }) => timeline);
   await holdAgainst(page, timelines, report);
-  same(long, [], "tasks over 50 ms on the page's thread");
-  return { seconds: Math.round(recording.at(-1).at / 1e8) / 10 };
+  same(worked, [], "tasks that the page's thread worked at for more than 50 ms");
+  // What the browser's observer counts is how long tasks lasted, with whatever else these processors did meanwhile.
+  return { seconds: Math.round(recording.at(-1).at / 1e8) / 10, tasks, lasted, observed: long };
 }
