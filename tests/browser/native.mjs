@@ -20,6 +20,8 @@ export async function serve(...words) {
   assert(MODEL, "FIRSTLIGHT_MODEL_FILE must name the default model");
   const port = words.includes("--port") ? [] : ["--port", "0"];
   const child = spawn(BINARY, ["serve", ...port, ...words], { cwd: ROOT, stdio: ["ignore", "ignore", "pipe"] });
+  // Whatever becomes of the script, the server ends with it.
+  process.once("exit", () => child.kill("SIGKILL"));
   let log = "";
   const gone = new Promise((end) => child.on("exit", end));
   await new Promise((ready, failed) => {
