@@ -64,4 +64,17 @@ fn the_engine_answers_in_the_tab_and_its_faults_are_told() {
             "without WebGPU the page says so and offers a server",
         ],
     );
+    if !firstlight_tests::full() {
+        return;
+    }
+    check(
+        "tab_full.mjs",
+        &[
+            "a model that has no room in storage runs, and is not kept",
+            "a dropped model answers, and is here after a reload",
+            "a reload in mid-download goes on where it was",
+            "two tabs that load the same model at once fetch it once, and both answer",
+            "a GPU process that dies in mid-answer ends it with a readable reason, and a new prompt is answered",
+        ],
+    );
 }
