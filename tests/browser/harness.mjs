@@ -28,8 +28,8 @@ import { tmpdir } from "node:os";
 import { basename, dirname, extname, join, normalize, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
-const TARGET = process.env.CARGO_TARGET_DIR ?? join(ROOT, "target");
+export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
+export const TARGET = process.env.CARGO_TARGET_DIR ?? join(ROOT, "target");
 const named = (variable, usual) => process.env[variable] || usual;
 
 export const BROWSER = named("FIRSTLIGHT_TEST_BROWSER", named("FIRSTLIGHT_BROWSER", "/usr/bin/chromium"));

@@ -149,6 +149,11 @@ impl Page {
             answers: RwSignal::new(answers),
             chosen: RwSignal::new(0),
         };
+        self.append(turn);
+        request_animation_frame(move || files::into_view(&format!("turn-{}", turn.id)));
+    }
+
+    fn append(self, turn: Turn) {
         self.turns.update(|turns| {
             turns.push(turn);
             let over = turns.len().saturating_sub(TURNS);
@@ -156,7 +161,6 @@ impl Page {
                 self.forget(old);
             }
         });
-        request_animation_frame(move || files::into_view(&format!("turn-{}", turn.id)));
     }
 
     /// Asks the same once more; the answer stands beside the others.
@@ -243,7 +247,7 @@ impl Page {
         if let Some(rendered) = rendered {
             self.remember_rendered(id, rendered);
         }
-        let Some(answer) = self.answer(ask) else { return };
+        let Some(answer) = self.answer(ask).or_else(|| self.replayed(ask)) else { return };
         answer.id.set(Some(id.to_owned()));
         self.by_id.update_value(|known| {
             known.insert(id.to_owned(), ask);
@@ -251,6 +255,38 @@ impl Page {
         if untrack(|| !answer.ended()) {
             answer.state.set(AnswerState::Queued);
         }
+    }
+
+    /// An answer of a recording, whose prompt nobody wrote here: beside those that run already, as it was when they came.
+    fn replayed(self, ask: AskId) -> Option<Answer> {
+        if !self.replays_untracked() {
+            return None;
+        }
+        let answer = Answer::new(ask);
+        self.counter.update_value(|counter| *counter = (*counter).max(ask.0));
+        self.by_ask.update_value(|known| {
+            known.insert(ask, answer);
+        });
+        self.running.update(|running| *running += 1);
+        let last = self.turns.with_untracked(|turns| turns.last().copied());
+        let open = last.filter(|turn| {
+            let answers = turn.answers.get_untracked();
+            answers.len() < ANSWERS && untrack(|| answers.iter().all(|other| !other.ended()))
+        });
+        match open {
+            Some(turn) => turn.answers.update(|answers| answers.push(answer)),
+            None => self.append(Turn {
+                id: self.next(),
+                asked: StoredValue::new(Asked {
+                    shown: "As it was recorded".to_owned(),
+                    prompt: Prompt::Raw(String::new()),
+                    sampling: Sampling::default(),
+                }),
+                answers: RwSignal::new(vec![answer]),
+                chosen: RwSignal::new(0),
+            }),
+        }
+        Some(answer)
     }
 
     pub(super) fn text(self, ask: AskId, text: &str, tokens: u32) {

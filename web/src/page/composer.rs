@@ -7,7 +7,6 @@ use leptos::prelude::*;
 use super::files;
 use super::sampling::SamplingPanel;
 use super::state::{Page, page};
-use crate::protocol::BackendKind;
 use crate::view::chat;
 
 /// How often a prompt can be sent at once.
@@ -27,6 +26,9 @@ fn send(page: Page, text: RwSignal<String>, copies: RwSignal<usize>) {
     }
     if page.backend.with_untracked(Option::is_none) {
         return page.say("Nothing can answer now: load a model or connect to a server first.");
+    }
+    if page.replays_untracked() {
+        return page.say("This is a recording: it answers nothing new.");
     }
     match page.sampling.with_untracked(|form| form.read()) {
         Ok(sampling) => {
@@ -48,7 +50,7 @@ fn send(page: Page, text: RwSignal<String>, copies: RwSignal<usize>) {
 pub fn Composer() -> impl IntoView {
     let page = page();
     let (text, copies) = (RwSignal::new(String::new()), RwSignal::new(1_usize));
-    let replays = move || page.backend.with(|b| b.as_ref().is_some_and(|b| b.kind == BackendKind::Replay));
+    let replays = move || page.replays();
     let unable = move || replays() || page.backend.with(Option::is_none);
     let key = move |ev: leptos::ev::KeyboardEvent| {
         // Enter that ends an input method's word sends nothing.

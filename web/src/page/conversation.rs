@@ -42,7 +42,8 @@ fn Empty() -> impl IntoView {
         view! { <button type="button" on:click=ask>{idea}</button> }
     });
     view! {
-        <div class="empty">
+        <p class="empty" hidden=move || !page.replays()>"The answers of the recording appear here."</p>
+        <div class="empty" hidden=move || page.replays()>
             <p>"Ask something, or the same thing several times at once: the answers stand side by side, "
                 "and their timelines show who waited for whom."</p>
             <div class="row ideas">{ideas.collect_view()}</div>
@@ -177,7 +178,7 @@ fn Foot(turn: Turn, answer: Answer) -> impl IntoView {
                     <button
                         type="button"
                         class="quiet"
-                        disabled=move || page.backend.with(Option::is_none)
+                        disabled=move || page.replays() || page.backend.with(Option::is_none)
                         on:click=move |_| page.again(turn)
                     >
                         "Again"</button>

@@ -74,9 +74,11 @@ fn said(backend: &Backend) -> (&'static str, String, String) {
         BackendKind::Server => "Server",
         BackendKind::Replay => "Recording",
     };
-    let model = match backend.model.quantisation.is_empty() {
+    let quantisation = &backend.model.quantisation;
+    // A file's name often says it already; that of no quantisation is in every name.
+    let model = match backend.model.name.contains(quantisation.as_str()) {
         true => backend.model.name.clone(),
-        false => format!("{} ({})", backend.model.name, backend.model.quantisation),
+        false => format!("{} ({quantisation})", backend.model.name),
     };
     let adapter = backend.url.clone().filter(|_| backend.adapter.is_empty());
     (place, model, adapter.unwrap_or_else(|| backend.adapter.clone()))

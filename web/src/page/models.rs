@@ -8,9 +8,12 @@ use super::forms::{Tick, setting};
 use super::progress::OpeningPanel;
 use super::sources::{FromFiles, FromHub, FromUrl, ToServer};
 use super::state::page;
-use crate::protocol::{BesideModel, Command, StoredModel};
+use crate::protocol::{BesideModel, Command, ModelChoice, StoredModel};
 use crate::view::format::bytes;
 use crate::view::settings::ENGINE;
+
+/// What a page offers that has no model beside it, and how much that is.
+const HUB_MODEL: (&str, &str) = ("HuggingFaceTB/SmolLM2-135M-Instruct", "about 270\u{a0}MB");
 
 /// See the module.
 #[component]
@@ -98,7 +101,7 @@ fn Beside() -> impl IntoView {
         let catalogue = page.catalogue.get();
         match (catalogue.known, catalogue.beside.is_empty()) {
             (false, _) => view! { <p class="hint waiting">"Looking for models\u{2026}"</p> }.into_any(),
-            (true, true) => view! { <p class="hint">"No model lies beside this page."</p> }.into_any(),
+            (true, true) => view! { <Hub/> }.into_any(),
             _ => catalogue.beside.into_iter().map(row).collect_view().into_any(),
         }
     };
@@ -110,6 +113,21 @@ fn Beside() -> impl IntoView {
         </section>
     }
     .into_any()
+}
+
+/// A small model of the hub, for a page that has none beside it.
+#[component]
+fn Hub() -> impl IntoView {
+    let page = page();
+    let load = move |_| {
+        let name = HUB_MODEL.0.to_owned();
+        page.open_model(name.clone(), ModelChoice::Hub { name });
+    };
+    view! {
+        <button type="button" class="primary big" disabled=move || page.cannot_open() on:click=load>
+            {format!("Load {} from the Hugging Face hub ({})", HUB_MODEL.0, HUB_MODEL.1)}
+        </button>
+    }
 }
 
 #[component]

@@ -196,6 +196,16 @@ impl Page {
         self.backend.with(Option::is_some) || self.turns.with(|turns| !turns.is_empty())
     }
 
+    /// Whether a recording is played, which answers nothing; tracked.
+    pub fn replays(self) -> bool {
+        self.backend.with(|backend| backend.as_ref().is_some_and(|b| b.kind == BackendKind::Replay))
+    }
+
+    /// The same, untracked.
+    pub fn replays_untracked(self) -> bool {
+        untrack(|| self.replays())
+    }
+
     /// Says something in the status line, and to screen readers.
     pub fn say(self, sentence: impl Into<String>) {
         self.status.set(sentence.into());

@@ -50,8 +50,10 @@ pub fn Timelines(
                 <div class:gone=is_empty>
                     <lanes::Lanes board/>
                     <Legend/>
-                    <tables::LaneTable board/>
-                    <tables::StepTable board/>
+                    <div class="tl-tables">
+                        <tables::LaneTable board/>
+                        <tables::StepTable board/>
+                    </div>
                 </div>
             </section>
             <opened::Opened board blames rendered/>

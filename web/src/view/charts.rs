@@ -85,7 +85,8 @@ fn chart(entries: Vec<(f64, String, GapFigures)>, x_ticks: Vec<(f64, String)>) -
         gaps,
     });
     let lines = (top / step).round() as u32;
-    let y_ticks = (0..=lines).map(|line| (f64::from(line) * step / top, short_f64(f64::from(line) * step)));
+    let label = |line: u32| if line == 0 { "0".to_owned() } else { short_f64(f64::from(line) * step) };
+    let y_ticks = (0..=lines).map(|line| (f64::from(line) * step / top, label(line)));
     Chart { points: points.collect(), x_ticks, y_ticks: y_ticks.collect(), ..Chart::default() }
 }
 

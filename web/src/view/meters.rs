@@ -36,14 +36,14 @@ pub fn timers(session: &Session) -> [Meter; 4] {
     let wholes = session.report.as_ref().map(|report| report.wholes).unwrap_or_default();
     // Answers that are not streamed have an engine TTFT only.
     let (ttft_name, ttft) = match (wholes.ttft, wholes.engine_ttft) {
-        (None, Some(engine)) => ("engine TTFT", Some(engine)),
-        (ttft, _) => ("TTFT", ttft),
+        (None, Some(engine)) => ("engine TTFT p50", Some(engine)),
+        (ttft, _) => ("TTFT p50", ttft),
     };
     [
         timer(ttft_name, ttft, ended(session, |one| one.ttft.or(one.engine_ttft))),
-        timer("ITL", wholes.inter_token, gaps(session)),
-        timer("TPOT", wholes.time_per_output_token, ended(session, time_per_output_token)),
-        timer("end to end", wholes.e2e, ended(session, |one| one.e2e)),
+        timer("ITL p50", wholes.inter_token, gaps(session)),
+        timer("TPOT p50", wholes.time_per_output_token, ended(session, time_per_output_token)),
+        timer("end to end p50", wholes.e2e, ended(session, |one| one.e2e)),
     ]
 }
 
@@ -85,9 +85,8 @@ pub fn gauges(session: &Session) -> [Meter; 4] {
 
 fn timer(name: &'static str, of: Option<Distribution>, samples: Vec<(Nanos, Nanos)>) -> Meter {
     let figure = of.map_or("–".to_owned(), |of| short(of.p50));
-    let note = of.map_or("no sample yet".to_owned(), |of| {
-        format!("p50 · p95 {} · n {}", short(of.p95), count(of.n as u64))
-    });
+    let note = of
+        .map_or("no sample yet".to_owned(), |of| format!("p95 {} · n {}", short(of.p95), count(of.n as u64)));
     let newest = samples.iter().map(|(at, _)| *at).max().unwrap_or(0);
     let mut seconds: Vec<Option<f64>> = vec![None; VALUES];
     for (at, value) in samples {

@@ -31,7 +31,8 @@ fn colour(block: &str, class: &str) -> Rgb {
     let rest = rest.split('}').next().and_then(|block| block.split(&format!("--part-{class}: #")).nth(1));
     let hex = &rest.unwrap_or_else(|| panic!("no {class} in {block}"))[..6];
     [0, 2, 4].map(|at| {
-        let value = f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0;
+        let value =
+            f64::from(u8::from_str_radix(&hex[at..at + 2], 16).expect("the style sheet has it")) / 255.0;
         if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
     })
 }

@@ -14,7 +14,7 @@ use zopfli::{Format, Options};
 use crate::Sources;
 
 /// Of the search for the shortest form: more of them find next to nothing.
-const ITERATIONS: NonZeroU64 = NonZeroU64::new(3).unwrap();
+const ITERATIONS: NonZeroU64 = NonZeroU64::MIN.saturating_add(2);
 /// The most bytes that the compiled module may have when gzipped: what a visitor waits for.
 const MAX_GZIPPED: usize = 1_550_000;
 /// The folder of the files that never change.

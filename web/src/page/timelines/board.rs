@@ -123,8 +123,6 @@ impl Board {
     }
 
     fn move_view(self) {
-        // A view that was never put anywhere begins at the last burst.
-        let placed = StoredValue::new(false);
         Effect::new(move |_| {
             self.frame.track();
             let mode = self.mode.get();
@@ -135,11 +133,10 @@ impl Board {
                     (Mode::Free, _) => None,
                     (Mode::Fit, _) => rows::extent(session).map(fit),
                     (Mode::Follow, Some(oldest)) => Some(view.follow(oldest, session.now)),
-                    (Mode::Follow, None) if placed.get_value() => None,
+                    // What it followed is shown whole at its end.
                     (Mode::Follow, None) => rows::last_burst(session).map(fit),
                 }
             });
-            placed.set_value(self.rows.with_untracked(|rows| !rows.is_empty()));
             if let Some(next) = next.filter(|next| *next != view) {
                 self.viewport.set(next);
             }

@@ -112,15 +112,14 @@ fn Lane(board: Board, id: u64) -> impl IntoView {
         Memo::new(move |_| board.rows.with(|rows| rows.iter().position(|row| *row == id).unwrap_or(0)));
     let is_active = move || board.active.get() == Some(id);
     let is_open = move || board.opened.get() == Some(id);
-    let spoken = move || format!("Request r{id}: {}; time to first token {}", status.get(), ttft.get());
     view! {
         <div class="lane" role="option" id=format!("tl-lane-{id}") class:active=is_active class:opened=is_open class:badly=badly class:lives=lives
-            aria-selected=move || if is_open() { "true" } else { "false" } aria-label=spoken
+            aria-selected=move || if is_open() { "true" } else { "false" }
             style:top=move || format!("{}px", LANE_HEIGHT * place.get() as f64)>
-            <span class="lane-label" aria-hidden="true">
-                <b>"r"{id}</b>
+            <span class="lane-label">
+                <span class="unseen">"Request "</span><b>"r"{id}</b>
                 <span class="lane-state">{status}</span>
-                <span class="lane-ttft">{ttft}</span>
+                <span class="unseen">"time to first token "</span><span class="lane-ttft">{ttft}</span>
             </span>
             <svg class="lane-plot" width=move || board.viewport.get().width height=LANE_HEIGHT aria-hidden="true">
                 <g inner_html=move || drawn.get().unwrap_or_default()></g>

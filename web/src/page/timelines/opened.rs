@@ -63,8 +63,8 @@ fn Panel(
             <p class="tl-note" class:gone=move || ends.with(String::is_empty)>{ends}</p>
             <p class="tl-failed" class:gone=move || broken.with(String::is_empty)>"A rule of the timeline is broken: "{broken}</p>
             <div class="opened-grid">
-                <div><Parts known/></div>
-                <div><Stages board known/><Labels known/></div>
+                <div tabindex="0" role="region" aria-label="Parts"><Parts known/></div>
+                <div tabindex="0" role="region" aria-label="Stages and figures"><Stages board known/><Labels known/></div>
             </div>
             <Gaps board id known blames/>
             <Rendered known rendered/>

@@ -33,8 +33,8 @@ pub fn Report(board: Board) -> impl IntoView {
             <div class:gone=move || !any()>
                 <Means board report/>
                 <div class="report-grid">
-                    <div><Percentiles report/></div>
-                    <div><Ranked board report/></div>
+                    <div tabindex="0" role="region" aria-label="Percentiles"><Percentiles report/></div>
+                    <div tabindex="0" role="region" aria-label="Requests at the ranks"><Ranked board report/></div>
                 </div>
                 <div class="report-grid">
                     <Curve title="Inter-token latency against the batch" report of=by_batch/>
@@ -96,7 +96,7 @@ fn Meters(board: Board) -> impl IntoView {
                 <b class="meter-figure">{with(|m| m.figure.clone())}</b>
                 <span class="meter-note">{with(|m| m.note.clone())}</span>
                 <svg viewBox="0 0 120 28" preserveAspectRatio="none" aria-hidden="true"><g inner_html=move || spark.get()></g></svg>
-                <span class="meter-top">{with(|m| if m.top.is_empty() { "last minute: none".to_owned() } else { format!("last minute: up to {}", m.top) })}</span>
+                <span class="meter-top">{with(|m| if m.top.is_empty() { "none in 60 s".to_owned() } else { format!("up to {} in 60 s", m.top) })}</span>
             </li>
         }
     };
