@@ -36,7 +36,7 @@ await claims({
       same(ready.kept, false, "kept");
       const notices = await to.heard(page, ["notice"]);
       same(notices.length, 1, `notices: ${JSON.stringify(notices)}`);
-      assert(/runs, but is not kept.*needs 98362432 bytes/.test(notices[0].sentence), notices[0].sentence);
+      assert(/runs, but is not kept.*needs 98362432 bytes.*refused/.test(notices[0].sentence), notices[0].sentence);
       await screenshot(page, "tab-not-kept");
       await answersRight(page);
       return { notice: notices[0].sentence };
