@@ -99,6 +99,8 @@ await claims({
     const three = await to.answers(page, [hello.text, capital.text, "One, two, three,"], async (asks) => {
       await to.hears(page, ["text"], { since, count: 6 });
       await screenshot(page, "tab-burst");
+      const over = await page.evaluate(() => document.scrollingElement.scrollHeight - innerHeight);
+      same(over, 0, "pixels by which the document scrolls beneath its bars");
       await page.locator(`[data-ask="${asks[2]}"] button.stop`).click();
     });
     same(three.map(({ reason }) => reason), ["length", "length", "cancelled"], "ends");
