@@ -29,7 +29,10 @@ export async function listen(chromium) {
       constructor(...words) {
         super(...words);
         this.addEventListener("message", ({ data }) => {
-          const event = JSON.parse(data);
+          const said = JSON.parse(data);
+          // A word alone, or an object of one key, which is its name.
+          const [name, words] = typeof said === "string" ? [said, {}] : Object.entries(said)[0];
+          const event = { event: name, ...words };
           // What goes on is told five times a second, and looked at on the page.
           if (event.event !== "live") {
             globalThis.firstlightEvents.push(event);

@@ -147,6 +147,8 @@ export async function host({ under = "/", dist = DIST, files = {}, ...knobs } = 
   site.url = site.origin + under;
   /** How often `name` was asked for. */
   site.count = (name) => site.requests.filter((request) => request.name === name).length;
+  /** Breaks every connection that is open now. */
+  site.breakConnections = () => server.closeAllConnections();
   site.close = async () => {
     server.closeAllConnections();
     await new Promise((closed) => server.close(closed));
@@ -188,7 +190,7 @@ async function answer(site, find, request, response) {
   }
   const cut = site.cutAfter[name];
   delete site.cutAfter[name];
-  const body = onDisk ? createReadStream(found, { start: from, end: to, highWaterMark: 1 << 16 }) : [bytes.subarray(from, to + 1)];
+  const body = onDisk ? createReadStream(found, { start: from, end: to, highWaterMark: 1 << 16 }) : pieces(bytes.subarray(from, to + 1));
   const start = performance.now();
   for await (let piece of body) {
     if (cut !== undefined && seen.sent + piece.length >= cut) {
@@ -214,6 +216,13 @@ async function answer(site, find, request, response) {
     }
   }
   response.end();
+}
+
+/** As a file on disk comes. */
+function* pieces(bytes) {
+  for (let at = 0; at < bytes.length; at += 1 << 16) {
+    yield bytes.subarray(at, at + (1 << 16));
+  }
 }
 
 /** There is room for more, or nobody to read it. */

@@ -48,6 +48,41 @@ fn the_page_comes_up_from_a_static_host() {
 }
 
 #[test]
+fn the_engine_answers_in_the_tab_and_its_faults_are_told() {
+    check(
+        "tab.mjs",
+        &[
+            "two prompts sent at once stream in turns, with the reference's ids and exact timelines",
+            "one of three is stopped by its button: the others go on, and the next prompt is answered in full",
+            "a device destroyed in mid-answer ends it with a readable reason, and comes back by itself",
+            "after a reload too much room is refused with its size, and then the model comes from storage without the network",
+            "a restarted browser still has it, and of a file that was cut to half only the rest is fetched",
+            "a flipped byte is noticed, and the file is fetched again",
+            "a connection that breaks is taken up again where it broke",
+            "a host without ranges sends it from the beginning",
+            "a host whose file is not the one that it names is refused in a sentence",
+            "without room it says that it is not kept, with the figures",
+            "a dropped file that is no GGUF is refused in a sentence",
+            "a kernel that computes wrong is named, and nothing is ever answered with it",
+            "without WebGPU the page says so and offers a server",
+        ],
+    );
+    if !firstlight_tests::full() {
+        return;
+    }
+    check(
+        "tab_full.mjs",
+        &[
+            "a model that has no room in storage runs, and is not kept",
+            "a dropped model answers, and is here after a reload",
+            "a reload in mid-download goes on where it was",
+            "two tabs that load the same model at once fetch it once, and both answer",
+            "a GPU process that dies in mid-answer ends it with a readable reason, and a new prompt is answered",
+        ],
+    );
+}
+
+#[test]
 fn the_page_shows_what_a_native_server_says() {
     check(
         "server.mjs",

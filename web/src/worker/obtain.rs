@@ -97,6 +97,11 @@ async fn room_for(store: &Store, key: &str, list: &ModelList) -> bool {
 
 async fn not_kept(name: &str, needed: u64) {
     let figures = match figures().await {
+        // Some browsers tell every site the same quota, so that nobody is known by it.
+        Some(storage) if storage.quota.saturating_sub(storage.used) >= needed => format!(
+            "the browser refused to store so much, although it names {} bytes that this site may use, {} of them in use",
+            storage.quota, storage.used
+        ),
         Some(storage) => format!("this site may use {} bytes and uses {}", storage.quota, storage.used),
         None => "the browser does not say how much there is".to_owned(),
     };

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use firstlight_engine::artifact;
 use firstlight_engine::engine::{Engine, EngineConfig};
+use firstlight_engine::error::DeviceError;
 use firstlight_engine::gpu::{AdapterFacts, Device, DeviceOptions, KernelChoice};
-use firstlight_engine::model::{Checkpoint, LoadProgress};
+use firstlight_engine::model::{Checkpoint, LoadFailure, LoadProgress};
 use firstlight_engine::runner::{GpuRunner, Place};
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::{Preparer, Tokenizer};
@@ -169,7 +170,7 @@ impl Loader {
         let mut show = |progress: LoadProgress| upload.set(progress.bytes_done);
         let limits = (&self.limits).into();
         let loaded = GpuRunner::load(device, &self.checkpoint, limits, choice, &mut show).await;
-        let mut runner = loaded.map_err(|error| error.to_string())?;
+        let mut runner = loaded.map_err(|failure| in_the_tab(failure, &name))?;
         let kernels = runner.num_kernels() as u64;
         let mut compile = Meter::begin(Stage::Compile, None, 0, Some(kernels));
         runner.warm_up().await.map_err(|error| error.to_string())?;
@@ -189,6 +190,19 @@ impl Loader {
     /// The limits of the engine.
     pub fn limits(&self) -> SchedulerConfig {
         self.limits
+    }
+}
+
+/// What failed, in words that fit a page: no flags of a program, and no adapter without a name.
+fn in_the_tab(failure: LoadFailure, name: &str) -> String {
+    match failure {
+        LoadFailure::Device(DeviceError::OutOfMemory { what, needed_bytes, reason }) => format!(
+            "out_of_memory: {what} needs {needed_bytes} bytes, and {reason}; lower KV blocks, slots, tokens a step or the longest context in the engine settings, or take a smaller model"
+        ),
+        LoadFailure::Device(DeviceError::SelfTest { kernel, adapter, nmse }) if adapter.trim().is_empty() => {
+            DeviceError::SelfTest { kernel, adapter: name.to_owned(), nmse }.to_string()
+        }
+        other => other.to_string(),
     }
 }
 
