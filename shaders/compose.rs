@@ -4,8 +4,6 @@
 //! Never parses WGSL beyond matching braces; whether the result is valid is naga's word. Invariant: without marked loops
 //! the output is the input's text, unchanged.
 
-use std::collections::BTreeMap;
-
 /// A constant of the header: `const NAME: u32 = value;`. Tile sizes are constants, since a function-local array
 /// cannot have an override as its size.
 pub type Const = (&'static str, u32);
@@ -41,7 +39,7 @@ pub fn compose(header: &[Const], kernel: &str, snippets: &[&str]) -> Result<Stri
 }
 
 /// The `const NAME: u32 = 4u;` lines of a text.
-fn constants(text: &str) -> BTreeMap<&str, u32> {
+fn constants(text: &str) -> Vec<(&str, u32)> {
     text.lines()
         .filter_map(|line| {
             let (name, value) = line.strip_prefix("const ")?.split_once(": u32 = ")?;
@@ -57,7 +55,7 @@ struct Loop<'a> {
     copies: u32,
 }
 
-fn parse_loop<'a>(line: &'a str, constants: &BTreeMap<&str, u32>) -> Result<Loop<'a>, ComposeError> {
+fn parse_loop<'a>(line: &'a str, constants: &[(&str, u32)]) -> Result<Loop<'a>, ComposeError> {
     let fail = |reason| ComposeError { line: line.trim().to_string(), reason };
     let form = || fail("the form is `for (var i = 0u; i < BOUND; i++) { // unroll`");
     let rest = line.trim_start().strip_prefix("for (var ").ok_or_else(form)?;
@@ -74,7 +72,8 @@ fn parse_loop<'a>(line: &'a str, constants: &BTreeMap<&str, u32>) -> Result<Loop
             operator = word;
             continue;
         }
-        let number = word.trim_end_matches('u').parse::<u32>().ok().or_else(|| constants.get(word).copied());
+        let named = || constants.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
+        let number = word.trim_end_matches('u').parse::<u32>().ok().or_else(named);
         let number = number.ok_or_else(|| fail("the bound names a constant that this text lacks"))?;
         value = match (value, operator) {
             (None, _) => Some(number),
@@ -89,7 +88,7 @@ fn parse_loop<'a>(line: &'a str, constants: &BTreeMap<&str, u32>) -> Result<Loop
     }
 }
 
-fn unroll(text: &str, constants: &BTreeMap<&str, u32>) -> Result<String, ComposeError> {
+fn unroll(text: &str, constants: &[(&str, u32)]) -> Result<String, ComposeError> {
     let mut out = String::with_capacity(text.len());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {

@@ -85,11 +85,13 @@ pub enum DeviceError {
 pub enum RunnerError {
     /// The device is gone.
     #[error(
-        "device_lost: the GPU device was lost ({0}); start again, and update the driver if it happens again"
+        "device_lost: the GPU device was lost ({0}); ask again, and update the driver if it happens again"
     )]
     DeviceLost(String),
     /// An allocation failed.
-    #[error("out_of_memory: {0}; try a smaller --kv-memory, --slots or --batch-tokens")]
+    #[error(
+        "out_of_memory: {0}; give it less KV memory, fewer slots or fewer batch tokens (--kv-memory, --slots, --batch-tokens)"
+    )]
     OutOfMemory(String),
     /// The driver refused something that validation should have caught.
     #[error("the GPU refused the step: {0}")]

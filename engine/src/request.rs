@@ -309,7 +309,7 @@ pub enum RejectReason {
     },
     /// Not even alone would it fit.
     #[error(
-        "the prompt is too long: it needs {needed_blocks} KV blocks and the pool has {total_blocks}; raise --kv-memory or shorten the prompt"
+        "the prompt is too long: it needs {needed_blocks} KV blocks and the pool has {total_blocks}; raise the KV memory (--kv-memory) or shorten the prompt"
     )]
     NeverFits {
         /// Blocks for the prompt and one token.

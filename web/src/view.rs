@@ -19,6 +19,7 @@ pub mod format;
 pub mod gaps;
 pub mod handshake;
 pub mod history;
+pub mod kept;
 pub mod lanes;
 pub mod markdown;
 pub mod markup;

@@ -27,6 +27,10 @@ const ONLY_IN_FULL: &[(&str, &str)] = &[
     ),
     ("golden::default_limits_give_the_same_ids", "8 prompts and 48 tokens instead of 2 and 12"),
     ("golden::the_kernels_for_gpus_give_the_same_ids", "8 prompts and 48 tokens instead of 1 and 4"),
+    (
+        "browser::the_engine_answers_in_the_tab_and_its_faults_are_told",
+        "a model without room, a dropped one, a reload in mid-download, two tabs, a GPU process that dies",
+    ),
     ("serve::clients::guidellm", "the load generator, with the 6 GB that it brings, agrees with our figures"),
 ];
 

@@ -127,7 +127,7 @@ fn place(tensors: &mut [TensorInfo], data_start: u64, file_bytes: u64) -> Result
         tensor.offset = start;
     }
     let mut by_offset: Vec<&TensorInfo> = tensors.iter().collect();
-    by_offset.sort_by_key(|tensor| tensor.offset);
+    by_offset.sort_unstable_by_key(|tensor| tensor.offset);
     for pair in by_offset.windows(2) {
         if pair[0].offset + pair[0].num_bytes > pair[1].offset {
             return broken(format!("the tensors {} and {} overlap", pair[0].name, pair[1].name));

@@ -4,7 +4,7 @@
 //! crate, because that one wants the whole file in one slice, keeps the last of two equal names, and counts in `usize`,
 //! which ends at 4 GiB in a browser. Invariant: every tensor lies inside its file, and the tensors fill it without a gap.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde::Deserialize;
@@ -145,7 +145,7 @@ fn check_places(
     if let Some(twice) = tensors.iter().find(|tensor| !names.insert(tensor.name.clone())) {
         return Err(malformed(file, format!("the tensor {} occurs twice", twice.name)));
     }
-    tensors.sort_by_key(|tensor| tensor.offset);
+    tensors.sort_unstable_by_key(|tensor| tensor.offset);
     let mut expected = data_start;
     for tensor in tensors {
         if tensor.offset != expected {
@@ -174,7 +174,7 @@ fn check_places(
 pub fn shard_names(index_name: &str, index_json: &[u8]) -> Result<Vec<String>, LoadError> {
     #[derive(Deserialize)]
     struct Index {
-        weight_map: BTreeMap<String, String>,
+        weight_map: HashMap<String, String>,
     }
     if index_json.len() > MAX_INDEX_BYTES {
         let reason = format!("an index of {} bytes; at most {MAX_INDEX_BYTES} are read", index_json.len());
@@ -182,7 +182,9 @@ pub fn shard_names(index_name: &str, index_json: &[u8]) -> Result<Vec<String>, L
     }
     let index: Index = serde_json::from_slice(index_json)
         .map_err(|error| malformed(index_name, format!("not the JSON of a safetensors index: {error}")))?;
-    let names: BTreeSet<String> = index.weight_map.into_values().collect();
+    let mut names: Vec<String> = index.weight_map.into_values().collect();
+    names.sort_unstable();
+    names.dedup();
     // A host opens these names in the model's own folder, so none may lead out of it.
     if let Some(bad) =
         names.iter().find(|name| name.contains(['/', '\\', ':']) || !name.ends_with(".safetensors"))
@@ -192,5 +194,5 @@ pub fn shard_names(index_name: &str, index_json: &[u8]) -> Result<Vec<String>, L
             format!("it names the shard {bad:?}, which is not a plain .safetensors file"),
         ));
     }
-    Ok(names.into_iter().collect())
+    Ok(names)
 }

@@ -3,8 +3,6 @@
 //! It fits no line. Invariant: every gap of the window stands in one bucket by position, and in one bucket by batch or in
 //! the count of those whose step is forgotten.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::nearest_rank;
@@ -100,7 +98,7 @@ pub(super) fn by_batch_and_position<'t>(
     steps: &StepRing,
 ) -> (GapsByBatch, Vec<PositionBucket>) {
     let sizes = BatchSizes::of(steps);
-    let mut by_batch: BTreeMap<u32, Vec<Nanos>> = BTreeMap::new();
+    let mut by_batch: Vec<(u32, Nanos)> = Vec::new();
     let mut by_position: [Vec<Nanos>; 64] = std::array::from_fn(|_| Vec::new());
     let mut forgotten = 0;
     for timeline in timelines {
@@ -110,13 +108,16 @@ pub(super) fn by_batch_and_position<'t>(
             let position = prompt + idx as u64;
             by_position[position.ilog2() as usize].push(gap);
             match timeline.token_step().get(idx).and_then(|id| sizes.get(*id)) {
-                Some(batch) => by_batch.entry(batch).or_default().push(gap),
+                Some(batch) => by_batch.push((batch, gap)),
                 None => forgotten += 1,
             }
         }
     }
-    let batches =
-        by_batch.into_iter().filter_map(|(batch, gaps)| Some(BatchBucket { batch, gaps: figures(gaps)? }));
+    by_batch.sort_unstable();
+    let batches = by_batch.chunk_by(|a, b| a.0 == b.0).filter_map(|alike| {
+        let gaps = figures(alike.iter().map(|(_, gap)| *gap).collect())?;
+        Some(BatchBucket { batch: alike.first()?.0, gaps })
+    });
     let positions = by_position.into_iter().enumerate().filter_map(|(log2, gaps)| {
         let from = 1u64 << log2;
         Some(PositionBucket { from, to: from.saturating_mul(2), gaps: figures(gaps)? })

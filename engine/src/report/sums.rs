@@ -255,6 +255,15 @@ impl Serialize for EngineTtftSums {
     }
 }
 
+/// The shares by name.
+struct TtftShares([(&'static str, f64); 8]);
+
+impl Serialize for TtftShares {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0)
+    }
+}
+
 #[derive(Serialize)]
 struct TtftJson<'s> {
     n: usize,
@@ -263,12 +272,12 @@ struct TtftJson<'s> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mean: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    shares: Option<std::collections::BTreeMap<&'static str, f64>>,
+    shares: Option<TtftShares>,
 }
 
 impl Serialize for TtftSums {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shares = self.shares().map(|shares| shares.into_iter().collect());
+        let shares = self.shares().map(TtftShares);
         TtftJson { n: self.n, ttft: self.ttft, parts: &self.parts, mean: self.mean(), shares }
             .serialize(serializer)
     }

@@ -61,7 +61,7 @@ impl ChatTemplate {
     pub fn new(source: &str) -> Result<Self, RejectReason> {
         if source.len() > MAX_SOURCE_BYTES {
             return Err(RejectReason::Preparation(format!(
-                "the model's chat template has {} bytes, at most {MAX_SOURCE_BYTES} are taken; use --raw",
+                "the model's chat template has {} bytes, at most {MAX_SOURCE_BYTES} are taken; send the text as it is (--raw)",
                 source.len()
             )));
         }
@@ -118,7 +118,7 @@ fn sentence(error: &Error) -> RejectReason {
         },
     };
     RejectReason::Preparation(format!(
-        "the model's chat template cannot render this conversation: {what}; change the messages or use --raw"
+        "the model's chat template cannot render this conversation: {what}; change the messages or send the text as it is (--raw)"
     ))
 }
 

@@ -133,7 +133,7 @@ impl Preparer {
 
     fn text_side(&self) -> Result<&TextSide, RejectReason> {
         self.text.as_ref().ok_or_else(|| {
-            RejectReason::Preparation("the model has no tokenizer; give token ids with --ids".to_owned())
+            RejectReason::Preparation("the model has no tokenizer; give token ids (--ids)".to_owned())
         })
     }
 
@@ -169,7 +169,7 @@ impl TextSide {
         let template = match tokenizer.chat_template() {
             Some(source) => ChatTemplate::new(source),
             None => Err(RejectReason::Preparation(
-                "the model has no chat template; send the text as it is, with --raw".to_owned(),
+                "the model has no chat template; send the text as it is (--raw)".to_owned(),
             )),
         };
         let quoter = Quoter::new(tokenizer.special_texts(), tokenizer.chat_template().unwrap_or_default())

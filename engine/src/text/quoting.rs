@@ -7,7 +7,7 @@
 //! as `</think>`, and breaks special tokens that stand there in full. It never changes the length of a message in
 //! characters. Invariant: restoring a quoted text gives the text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
@@ -37,9 +37,9 @@ pub(super) struct Quoter {
     literals: AhoCorasick,
     /// By pattern: the byte offset, inside the token, of the character that is replaced.
     weak_spots: Vec<usize>,
-    first_characters: BTreeSet<char>,
+    first_characters: HashSet<char>,
     /// All characters that may have to be replaced.
-    replaceable: BTreeSet<char>,
+    replaceable: HashSet<char>,
 }
 
 /// Supplementary private use areas A and B: nobody's text means anything by them.
@@ -59,8 +59,8 @@ fn weak_spot(token: &str) -> usize {
 }
 
 /// What stands between quotation marks in a template, each once. A backslash keeps the mark after it.
-fn string_literals(template: &str) -> BTreeSet<&str> {
-    let mut literals = BTreeSet::new();
+fn string_literals(template: &str) -> HashSet<&str> {
+    let mut literals = HashSet::new();
     let mut open: Option<(u8, usize)> = None;
     let mut escaped = false;
     for (at, byte) in template.bytes().enumerate() {
@@ -87,7 +87,7 @@ impl Quoter {
     /// `template` is the source, as far as there is one.
     pub(super) fn new(special_texts: &[String], template: &str) -> Result<Self, String> {
         let weak_spots: Vec<usize> = special_texts.iter().map(|token| weak_spot(token)).collect();
-        let first_characters: BTreeSet<char> =
+        let first_characters: HashSet<char> =
             special_texts.iter().filter_map(|token| token.chars().next()).collect();
         let weak = special_texts.iter().zip(&weak_spots).filter_map(|(token, &at)| char_at(token, at));
         let replaceable = first_characters.iter().copied().chain(weak).collect();
@@ -109,10 +109,10 @@ impl Quoter {
         &'a self,
         texts: impl Iterator<Item = &'a str>,
     ) -> Result<Quoting<'a>, RejectReason> {
-        let used: BTreeSet<char> = texts.flat_map(str::chars).filter(|&c| is_stand_in(c)).collect();
+        let used: HashSet<char> = texts.flat_map(str::chars).filter(|&c| is_stand_in(c)).collect();
         let mut free =
             STAND_INS.into_iter().flatten().filter_map(char::from_u32).filter(|c| !used.contains(c));
-        let mut stand_in_of = BTreeMap::new();
+        let mut stand_in_of = HashMap::new();
         for &original in &self.replaceable {
             let stand_in = free.next().ok_or_else(|| {
                 RejectReason::Preparation(format!(
@@ -132,8 +132,8 @@ impl Quoter {
 #[derive(Debug)]
 pub(super) struct Quoting<'a> {
     quoter: &'a Quoter,
-    stand_in_of: BTreeMap<char, char>,
-    original_of: BTreeMap<char, char>,
+    stand_in_of: HashMap<char, char>,
+    original_of: HashMap<char, char>,
 }
 
 impl Quoting<'_> {

@@ -115,7 +115,7 @@ impl Tokenizer {
             )));
         }
         let mut added: Vec<_> = parts.inner.get_added_tokens_decoder().into_iter().collect();
-        added.sort_by_key(|(id, _)| *id);
+        added.sort_unstable_by_key(|(id, _)| *id);
         let specials: Vec<String> = (added.iter())
             .filter(|(_, token)| token.special)
             .map(|(_, token)| token.content.clone())

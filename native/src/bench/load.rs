@@ -144,7 +144,7 @@ impl Load {
         let blocks = limits.blocks_for(tokens as usize - 1);
         if blocks > limits.num_blocks as usize {
             return Err(Failure::usage(format!(
-                "a request of {prompt} prompt and {output} output tokens needs {blocks} KV blocks and the pool has {}; raise --kv-memory, or {advice}",
+                "a request of {prompt} prompt and {output} output tokens needs {blocks} KV blocks and the pool has {}; raise the KV memory (--kv-memory), or {advice}",
                 limits.num_blocks
             )));
         }

@@ -290,10 +290,12 @@ impl Page {
     }
 
     pub(super) fn text(self, ask: AskId, text: &str, tokens: u32) {
-        self.pending.update_value(|pending| {
-            let more = pending.entry(ask).or_default();
-            more.0.push_str(text);
-            more.1 = tokens;
+        self.pending.update_value(|pending| match pending.iter_mut().find(|(known, ..)| *known == ask) {
+            Some((_, more, count)) => {
+                more.push_str(text);
+                *count = tokens;
+            }
+            None => pending.push((ask, text.to_owned(), tokens)),
         });
         // A page that is not shown gets no frames.
         if document().hidden() {
@@ -312,7 +314,7 @@ impl Page {
     pub(super) fn flush(self) {
         let Some(pending) = self.pending.try_update_value(std::mem::take) else { return };
         let at = now();
-        for (ask, (more, tokens)) in pending {
+        for (ask, more, tokens) in pending {
             let Some(answer) = self.answer(ask) else { continue };
             if untrack(|| !answer.ended() && answer.state.get() != AnswerState::Streaming) {
                 answer.state.set(AnswerState::Streaming);

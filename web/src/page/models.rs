@@ -14,6 +14,7 @@ use crate::view::settings::ENGINE;
 
 /// What a page offers that has no model beside it: its name on the hub, what to call it, and how much that is.
 const HUB_MODEL: (&str, &str, &str) =
+    // 134,515,008 weights of two bytes.
     ("HuggingFaceTB/SmolLM2-135M-Instruct", "SmolLM2-135M-Instruct", "about 270\u{a0}MB");
 
 /// See the module.

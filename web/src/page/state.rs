@@ -3,7 +3,7 @@
 //! It shows nothing. Invariant: commands go to the worker through here alone, and every event comes in through
 //! [`Page::hear`].
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use leptos::prelude::*;
 use web_sys::File;
@@ -16,15 +16,15 @@ use crate::browser::performance;
 use crate::protocol::{
     AskId, Backend, BackendKind, BesideModel, Command, Event, StorageFigures, StoredModel,
 };
+use crate::view::gaps::gap_name;
 use crate::view::handshake;
+use crate::view::kept::Kept;
 use crate::view::query::Query;
 use crate::view::session::Session;
 use crate::view::settings::{EngineForm, SamplingForm};
 
 /// Notices that are shown at once; older ones go.
 const NOTICES: usize = 4;
-/// Sentences and rendered prompts that are kept.
-const KEPT: usize = 2048;
 
 /// The models that can be had.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,9 +66,9 @@ pub struct Page {
     /// All that the timelines show.
     pub session: RwSignal<Session>,
     /// Why tokens were late, as far as that was asked.
-    pub blames: RwSignal<BTreeMap<(String, usize), String>>,
+    pub blames: RwSignal<Kept>,
     /// What chat templates made of prompts.
-    pub rendered: RwSignal<BTreeMap<String, String>>,
+    pub rendered: RwSignal<Kept>,
     /// The models.
     pub catalogue: RwSignal<Catalogue>,
     /// Whether the worker has answered.
@@ -109,9 +109,9 @@ pub struct Page {
     pub raw: RwSignal<bool>,
     /// Room for the engine.
     pub engine: RwSignal<EngineForm>,
-    pub(super) by_ask: StoredValue<BTreeMap<AskId, Answer>>,
-    pub(super) by_id: StoredValue<BTreeMap<String, AskId>>,
-    pub(super) pending: StoredValue<BTreeMap<AskId, (String, u32)>>,
+    pub(super) by_ask: StoredValue<HashMap<AskId, Answer>>,
+    pub(super) by_id: StoredValue<HashMap<String, AskId>>,
+    pub(super) pending: StoredValue<Vec<(AskId, String, u32)>>,
     pub(super) frame_asked: StoredValue<bool>,
     pub(super) counter: StoredValue<u64>,
 }
@@ -146,9 +146,9 @@ impl Page {
             raw: RwSignal::new(false),
             engine: RwSignal::new(query.engine.clone()),
             query: StoredValue::new(query),
-            by_ask: StoredValue::new(BTreeMap::new()),
-            by_id: StoredValue::new(BTreeMap::new()),
-            pending: StoredValue::new(BTreeMap::new()),
+            by_ask: StoredValue::new(HashMap::new()),
+            by_id: StoredValue::new(HashMap::new()),
+            pending: StoredValue::new(Vec::new()),
             frame_asked: StoredValue::new(false),
             counter: StoredValue::new(0),
         }
@@ -271,12 +271,9 @@ impl Page {
             Event::Accepted { ask, id, rendered, .. } => self.accepted(*ask, id, rendered.as_deref()),
             Event::Text { ask, text, tokens, .. } => self.text(*ask, text, *tokens),
             Event::Finished { ask, reason, detail } => self.finished(*ask, *reason, detail.as_deref()),
-            Event::Blame { id, token_idx, sentence } => self.blames.update(|blames| {
-                blames.insert((id.clone(), *token_idx), sentence.clone());
-                while blames.len() > KEPT {
-                    blames.pop_first();
-                }
-            }),
+            Event::Blame { id, token_idx, sentence } => {
+                self.blames.update(|blames| blames.keep(&gap_name(id, *token_idx), sentence));
+            }
             Event::Exported { kind: _, file, json } => files::download(file, json),
             Event::Live(live) => self.places(&live.timelines),
             Event::Sealed { timeline } => self.sealed(timeline),
@@ -303,12 +300,7 @@ impl Page {
     }
 
     pub(super) fn remember_rendered(self, id: &str, rendered: &str) {
-        self.rendered.update(|prompts| {
-            prompts.insert(id.to_owned(), rendered.to_owned());
-            while prompts.len() > KEPT {
-                prompts.pop_first();
-            }
-        });
+        self.rendered.update(|prompts| prompts.keep(id, rendered));
     }
 }
 

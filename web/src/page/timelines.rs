@@ -13,12 +13,11 @@ mod steps;
 mod tables;
 mod toolbar;
 
-use std::collections::BTreeMap;
-
 use leptos::prelude::*;
 
 use self::board::Board;
 use crate::protocol::Command;
+use crate::view::kept::Kept;
 use crate::view::markup::HATCH;
 use crate::view::part::LEGEND;
 use crate::view::session::Session;
@@ -28,8 +27,8 @@ use crate::view::session::Session;
 #[component]
 pub fn Timelines(
     session: RwSignal<Session>,
-    blames: RwSignal<BTreeMap<(String, usize), String>>,
-    rendered: RwSignal<BTreeMap<String, String>>,
+    blames: RwSignal<Kept>,
+    rendered: RwSignal<Kept>,
     command: Callback<Command>,
 ) -> impl IntoView {
     let board = Board::new(session, command);

@@ -3,7 +3,7 @@
 //! It asks nothing and believes little: whatever a server says is checked before the page sees it. Invariant: a timeline
 //! is told once, however often the server tells it, and a request that was told to have ended lives no more.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::{LatencyReport, ReportContext};
@@ -47,10 +47,10 @@ pub struct RunningList {
 #[derive(Clone, Debug)]
 pub struct Feed {
     history: History,
-    told: BTreeSet<String>,
+    told: HashSet<String>,
     /// The same in the order in which they were told, with the engine's numbers.
     order: VecDeque<(String, RequestId)>,
-    ended: BTreeSet<RequestId>,
+    ended: HashSet<RequestId>,
     report: Option<LatencyReport>,
     /// Something that is wrong with what lives or with steps was told already; it would be told four times a second.
     has_complained: bool,
@@ -61,9 +61,9 @@ impl Feed {
     pub fn new(context: ReportContext) -> Self {
         Self {
             history: History::new(context),
-            told: BTreeSet::new(),
+            told: HashSet::new(),
             order: VecDeque::new(),
-            ended: BTreeSet::new(),
+            ended: HashSet::new(),
             report: None,
             has_complained: false,
         }

@@ -13,6 +13,11 @@ pub const GAP_WIDTH: f64 = 8.0;
 /// The strip, in pixels.
 pub const STRIP_HEIGHT: f64 = 64.0;
 
+/// What the blame for the gap before a token of a request is kept by.
+pub fn gap_name(request: &str, token_idx: usize) -> String {
+    format!("{request} {token_idx}")
+}
+
 /// The gap before a token.
 pub fn gap_before(token_at: &[Nanos], token_idx: usize) -> Option<Nanos> {
     let before = *token_at.get(token_idx.checked_sub(1)?)?;

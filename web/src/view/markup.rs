@@ -2,7 +2,6 @@
 //!
 //! Colours are classes. Invariant: nothing but numbers and names from this crate gets into the text unescaped.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use firstlight_engine::timeline::Obstacle;
@@ -52,11 +51,32 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// One path for each colour, however many rectangles have it.
+#[derive(Default)]
+struct Paths(Vec<(&'static str, String)>);
+
+impl Paths {
+    fn of(&mut self, class: &'static str) -> &mut String {
+        let known = self.0.iter().position(|(name, _)| *name == class);
+        let idx = known.unwrap_or_else(|| {
+            self.0.push((class, String::new()));
+            self.0.len() - 1
+        });
+        &mut self.0[idx].1
+    }
+
+    fn write(&self, out: &mut String) {
+        for (class, path) in &self.0 {
+            let _ = write!(out, r#"<path class="part-{class}" d="{path}"/>"#);
+        }
+    }
+}
+
 fn bars(out: &mut String, rects: &[Rect], (y, h): (f64, f64)) {
-    let mut paths: BTreeMap<&'static str, String> = BTreeMap::new();
+    let mut paths = Paths::default();
     let (mut waste, mut cuts) = (String::new(), String::new());
     for (idx, rect) in rects.iter().enumerate() {
-        boxed(paths.entry(rect.part.class()).or_default(), rect.x, y, rect.w, h);
+        boxed(paths.of(rect.part.class()), rect.x, y, rect.w, h);
         if rect.part.is_waste() {
             boxed(&mut waste, rect.x, y, rect.w, h);
         }
@@ -66,9 +86,7 @@ fn bars(out: &mut String, rects: &[Rect], (y, h): (f64, f64)) {
             let _ = write!(cuts, "M{} {y}v{h}", px(rect.x));
         }
     }
-    for (class, path) in &paths {
-        let _ = write!(out, r#"<path class="part-{class}" d="{path}"/>"#);
-    }
+    paths.write(out);
     if !waste.is_empty() {
         let _ = write!(out, r##"<path fill="url(#waste)" d="{waste}"/>"##);
     }
@@ -148,7 +166,7 @@ pub fn steps(strip: &StepStrip, width: f64) -> String {
     const DOWN: f64 = 22.0;
     let (mut prefill, mut decode, mut failed, mut evicted) =
         (String::new(), String::new(), String::new(), String::new());
-    let mut obstacles: BTreeMap<&'static str, String> = BTreeMap::new();
+    let mut obstacles = Paths::default();
     let height = |value: u32, most: u32, room: f64| match value {
         0 => 0.0,
         value => (f64::from(value) / f64::from(most.max(1)) * room).max(2.0),
@@ -161,7 +179,7 @@ pub fn steps(strip: &StepStrip, width: f64) -> String {
         boxed(&mut prefill, bar.x, MIDDLE - up, w, up);
         boxed(&mut decode, bar.x, MIDDLE, w, down);
         if let Some(obstacle) = bar.obstacle {
-            boxed(obstacles.entry(obstacle_class(obstacle)).or_default(), bar.x, 64.0, bar.w, 5.0);
+            boxed(obstacles.of(obstacle_class(obstacle)), bar.x, 64.0, bar.w, 5.0);
         }
         if bar.failed {
             let _ = write!(failed, "M{} 2l6 6m0 -6l-6 6M{} 2v60", px(bar.x), px(bar.x + 3.0));
@@ -175,9 +193,7 @@ pub fn steps(strip: &StepStrip, width: f64) -> String {
     for (class, path) in [("part-prefill", prefill), ("part-decode", decode)] {
         let _ = write!(out, r#"<path class="{class}" d="{path}"/>"#);
     }
-    for (class, path) in obstacles {
-        let _ = write!(out, r#"<path class="part-{class}" d="{path}"/>"#);
-    }
+    obstacles.write(&mut out);
     let _ =
         write!(out, r#"<path class="mark-evicted" d="{evicted}"/><path class="mark-cross" d="{failed}"/>"#);
     out

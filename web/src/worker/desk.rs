@@ -52,7 +52,7 @@ pub fn no_webgpu() -> Option<String> {
     match gpu.is_some_and(|gpu| !gpu.is_undefined() && !gpu.is_null()) {
         true => None,
         false => Some(
-            "This browser has no WebGPU here, so no model can run in this tab. Use a current Chrome, Edge, Safari or Firefox, over https or on localhost; or connect to a server (firstlight serve)."
+            "This browser has no WebGPU here. Use a current Chrome, Edge, Safari or Firefox, over https or on localhost; or connect to a server (firstlight serve)."
                 .into(),
         ),
     }

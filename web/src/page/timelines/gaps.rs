@@ -2,8 +2,6 @@
 //!
 //! Invariant: nothing is blamed here: the engine that has the steps is asked, once a gap.
 
-use std::collections::BTreeMap;
-
 use leptos::ev::KeyboardEvent;
 use leptos::html::Div;
 use leptos::prelude::*;
@@ -11,16 +9,12 @@ use leptos::prelude::*;
 use super::board::{Board, Known};
 use crate::protocol::Command;
 use crate::view::duration::{count, exact, short};
-use crate::view::gaps::{GAP_WIDTH, STRIP_HEIGHT, gap_before, gap_svg, longest};
+use crate::view::gaps::{GAP_WIDTH, STRIP_HEIGHT, gap_before, gap_name, gap_svg, longest};
+use crate::view::kept::Kept;
 
 /// The strip of gaps.
 #[component]
-pub fn Gaps(
-    board: Board,
-    id: u64,
-    known: Memo<Option<Known>>,
-    blames: RwSignal<BTreeMap<(String, usize), String>>,
-) -> impl IntoView {
+pub fn Gaps(board: Board, id: u64, known: Memo<Option<Known>>, blames: RwSignal<Kept>) -> impl IntoView {
     let place = NodeRef::<Div>::new();
     let chosen = RwSignal::new(None::<usize>);
     let asked = RwSignal::new(None::<usize>);
@@ -87,7 +81,7 @@ pub fn Gaps(
     };
     let sentence = move || {
         let idx = asked.get().filter(|asked| chosen.get() == Some(*asked))?;
-        let answer = blames.with(|all| name.with(|name| all.get(&(name.clone(), idx)).cloned()));
+        let answer = blames.with(|all| name.with(|name| all.get(&gap_name(name, idx)).map(str::to_owned)));
         Some(answer.unwrap_or_else(|| "Asking what is to blame ...".to_owned()))
     };
     let marker = move || {

@@ -2,8 +2,6 @@
 //!
 //! Invariant: every sum stands beside the whole that it is held against.
 
-use std::collections::BTreeMap;
-
 use firstlight_engine::timeline::TimelineRecord;
 use leptos::html::Section;
 use leptos::prelude::*;
@@ -14,26 +12,18 @@ use super::lanes::LANES;
 use crate::page::files;
 use crate::view::detail::{PartTable, decode_table, first_token_table, so_far};
 use crate::view::duration::{count, exact, millis, share, short};
+use crate::view::kept::Kept;
 use crate::view::rows::state;
 use crate::view::stages::{stages, whole};
 
 /// The panel of the opened request; empty where none is.
 #[component]
-pub fn Opened(
-    board: Board,
-    blames: RwSignal<BTreeMap<(String, usize), String>>,
-    rendered: RwSignal<BTreeMap<String, String>>,
-) -> impl IntoView {
+pub fn Opened(board: Board, blames: RwSignal<Kept>, rendered: RwSignal<Kept>) -> impl IntoView {
     move || board.opened.get().map(|id| view! { <Panel board id blames rendered/> })
 }
 
 #[component]
-fn Panel(
-    board: Board,
-    id: u64,
-    blames: RwSignal<BTreeMap<(String, usize), String>>,
-    rendered: RwSignal<BTreeMap<String, String>>,
-) -> impl IntoView {
+fn Panel(board: Board, id: u64, blames: RwSignal<Kept>, rendered: RwSignal<Kept>) -> impl IntoView {
     let known = Memo::new(move |_| {
         board.frame.track();
         board.known(id)
@@ -227,12 +217,12 @@ fn Labels(known: Memo<Option<Known>>) -> impl IntoView {
 }
 
 #[component]
-fn Rendered(known: Memo<Option<Known>>, rendered: RwSignal<BTreeMap<String, String>>) -> impl IntoView {
+fn Rendered(known: Memo<Option<Known>>, rendered: RwSignal<Kept>) -> impl IntoView {
     let open = RwSignal::new(false);
     let id = Memo::new(move |_| {
         known.with(|known| known.as_ref().map(|k| k.0.record.id.clone()).unwrap_or_default())
     });
-    let text = move || id.with(|id| rendered.with(|all| all.get(id).cloned()));
+    let text = move || id.with(|id| rendered.with(|all| all.get(id).map(str::to_owned)));
     let shown = move || {
         open.get().then(|| match text() {
         Some(text) => view! { <pre class="tl-prompt" tabindex="0" aria-label="Rendered prompt">{text}</pre> }.into_any(),

@@ -4,7 +4,7 @@
 //! runs, so four prompts are on their way at once and the others wait here for their turn.
 //! Invariant: whoever is neither waiting nor under way has been told its end, once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use firstlight_engine::request::FinishReason;
@@ -26,7 +26,7 @@ const CHUNK: usize = 8 << 20;
 /// Those that have not ended.
 #[derive(Default)]
 pub(super) struct Asks {
-    running: BTreeMap<AskId, Abort>,
+    running: HashMap<AskId, Abort>,
     waiting: VecDeque<Ask>,
 }
 
