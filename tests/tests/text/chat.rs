@@ -102,7 +102,7 @@ fn hostile_templates_get_a_sentence() {
     check("{{ unknown_function() }}", "unknown_function");
     check("{{ 1 | unknown_filter }}", "unknown_filter");
     check("{{ 1 / 0 }}", "");
-    check("{% include 'other' %}", "other");
+    check("{% include 'other' %}", "include");
     check("{% for %}", "");
     check("{% generation", "");
     check("{{ 'open", "");
