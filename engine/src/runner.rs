@@ -4,6 +4,7 @@
 
 mod gpu_runner;
 mod place;
+mod step_profile;
 
 use std::future::Future;
 
@@ -14,6 +15,7 @@ use crate::timeline::StageTimes;
 pub use crate::error::RunnerError;
 pub use gpu_runner::GpuRunner;
 pub use place::Place;
+pub use step_profile::{KernelTime, StepProfile, StepShape};
 
 /// What one forward pass gave back.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -27,6 +27,7 @@ use crate::terminal::{note, write_json, write_line};
 pub mod amounts;
 pub mod clients;
 pub mod load;
+pub mod micro;
 pub mod outcome;
 pub mod page;
 pub mod plot;
@@ -42,6 +43,9 @@ pub mod trace_csv;
 /// # Errors
 /// Wrong usage, then the model, then the adapter; then a request that failed, or a timeline that broke a rule.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    if args.micro {
+        return micro::run(args);
+    }
     let load = Load::of(args)?;
     let target = args.json.clone().unwrap_or(JsonTarget::Nowhere);
     if let JsonTarget::File(path) = &target {

@@ -19,7 +19,7 @@ use crate::models::{self, ModelFiles, ModelName};
 use crate::session::Session;
 use crate::{model_text, sizing};
 
-mod gpu;
+pub mod gpu;
 
 /// What the prompts are, and so what the model must have beside its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ pub use device::{AdapterFacts, Device, DeviceOptions, LimitCaps};
 pub use memory::{Binding, Buffer, Resource, WeightTexture};
 pub use pass::{
     BufferCopy, Dispatch, Elapsed, Extent, Pass, Stage, TIMESTAMP_BYTES, Tile, Timestamps, Timing, Wanted,
-    run,
+    Work, run,
 };
 pub use pipelines::{Kernel, KernelCache};
 pub use probe::{Probe, ProbeError};

@@ -48,9 +48,21 @@ pub struct Tile {
     pub kernel: Rc<Kernel>,
 }
 
+/// What a dispatch has to do at least, to hold its time against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Multiply-adds for each row.
+    pub macs_per_row: u64,
+    /// Multiply-adds for each position that a row looks at.
+    pub macs_per_position: u64,
+    /// Bytes of weights, which every dispatch reads once.
+    pub weight_bytes: u64,
+}
+
 /// One dispatch of the pass.
 pub struct Dispatch {
     stage: Stage,
+    work: Work,
     extent: Extent,
     tiles: Vec<Tile>,
     bound: wgpu::BindGroup,
@@ -69,7 +81,7 @@ impl Dispatch {
         assert_eq!(tiles.first().map(|t| t.min_rows), Some(1), "some tile takes a single row");
         assert!(tiles.is_sorted_by_key(|t| t.min_rows), "tiles come in rising order");
         let bound = tiles[0].kernel.bind(device, bindings);
-        Self { stage: Stage::Layers, extent, tiles, bound, rows_in_x: false }
+        Self { stage: Stage::Layers, work: Work::default(), extent, tiles, bound, rows_in_x: false }
     }
 
     /// A dispatch over (x, rows) with one kernel, a workgroup a row.
@@ -98,8 +110,32 @@ impl Dispatch {
         Self { stage, ..self }
     }
 
+    /// The dispatch, which has this much to do; without this, nothing that counts.
+    pub fn with_work(self, work: Work) -> Self {
+        Self { work, ..self }
+    }
+
+    /// The stage it belongs to.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// What it has to do.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// The kernel that takes `rows` rows.
+    pub fn kernel(&self, rows: u32) -> &Kernel {
+        &self.tile(rows).kernel
+    }
+
+    fn tile(&self, rows: u32) -> &Tile {
+        self.tiles.iter().rev().find(|t| t.min_rows <= rows).unwrap_or(&self.tiles[0])
+    }
+
     fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32) {
-        let tile = self.tiles.iter().rev().find(|t| t.min_rows <= rows).unwrap_or(&self.tiles[0]);
+        let tile = self.tile(rows);
         pass.set_pipeline(tile.kernel.pipeline());
         pass.set_bind_group(0, &self.bound, &[]);
         if self.rows_in_x {
@@ -110,37 +146,52 @@ impl Dispatch {
     }
 }
 
-/// GPU timestamps of a pass: one at either end, or at either end of each of its stages.
+/// GPU timestamps of a pass: one at either end, or at either end of each of its parts.
 pub struct Timestamps {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
     period_ns: f32,
+    bytes: u64,
 }
 
 /// Bytes of one timestamp.
 const STAMP_BYTES: u64 = 8;
 
-/// Bytes at the start of the read-back buffer that hold the pass's timestamps, two for each stage.
+/// Bytes at the start of the read-back buffer that hold the timestamps of a pass in stages, two for each.
 pub const TIMESTAMP_BYTES: u64 = 2 * Stage::ALL.len() as u64 * STAMP_BYTES;
 
+/// Most compute passes that one query set has stamps for.
+const MAX_PARTS: u32 = wgpu::QUERY_SET_MAX_QUERIES / 2;
+
 impl Timestamps {
-    /// `None` where the device has no timestamps.
+    /// For a whole pass, or one in stages; `None` where the device has no timestamps.
     pub fn new(device: &Device) -> Option<Self> {
-        if !device.facts().timestamps {
+        Self::of_parts(device, Stage::ALL.len() as u32)
+    }
+
+    /// For a pass in `parts` compute passes; `None` where the device has no timestamps, or not so many.
+    pub fn of_parts(device: &Device, parts: u32) -> Option<Self> {
+        if !device.facts().timestamps || parts > MAX_PARTS {
             return None;
         }
+        let bytes = 2 * u64::from(parts) * STAMP_BYTES;
         let queries = device.wgpu.create_query_set(&wgpu::QuerySetDescriptor {
             label: Some("step timestamps"),
             ty: wgpu::QueryType::Timestamp,
-            count: (TIMESTAMP_BYTES / STAMP_BYTES) as u32,
+            count: 2 * parts,
         });
         let resolved = device.wgpu.create_buffer(&wgpu::BufferDescriptor {
             label: Some("step timestamps"),
-            size: TIMESTAMP_BYTES,
+            size: bytes,
             usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
             mapped_at_creation: false,
         });
-        Some(Self { queries, resolved, period_ns: device.queue.get_timestamp_period() })
+        Some(Self { queries, resolved, period_ns: device.queue.get_timestamp_period(), bytes })
+    }
+
+    /// Bytes at the start of the read-back buffer that hold the timestamps.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Nanoseconds from stamp `from` to stamp `to`; `None` where the clock went back.
@@ -153,15 +204,13 @@ impl Timestamps {
         Some((ticks as f64 * f64::from(self.period_ns)) as u64)
     }
 
-    /// What the stamps of compute passes say that held these stages, one after another.
-    fn elapsed(&self, bytes: &[u8], stages: &[Option<Stage>]) -> Elapsed {
-        let last = (2 * stages.len()).saturating_sub(1);
-        let by_stage = |(idx, stage): (usize, &Option<Stage>)| {
-            Some(((*stage)?, self.between(bytes, 2 * idx, 2 * idx + 1)?))
-        };
+    /// What the stamps of compute passes say that began with these dispatches, one after another.
+    fn elapsed(&self, bytes: &[u8], parts: &[usize]) -> Elapsed {
+        let last = (2 * parts.len()).saturating_sub(1);
+        let part = |(idx, first): (usize, &usize)| Some((*first, self.between(bytes, 2 * idx, 2 * idx + 1)?));
         Elapsed {
             pass_ns: self.between(bytes, 0, last),
-            stages: stages.iter().enumerate().filter_map(by_stage).collect(),
+            parts: parts.iter().enumerate().filter_map(part).collect(),
         }
     }
 }
@@ -175,6 +224,26 @@ pub enum Timing<'a> {
     Whole(&'a Timestamps),
     /// As one compute pass for each stage, all in one submit. The cuts keep stages from overlapping, so this is slower.
     ByStage(&'a Timestamps),
+    /// As one compute pass for each dispatch, all in one submit; slower still.
+    ByDispatch(&'a Timestamps),
+}
+
+impl<'a> Timing<'a> {
+    fn timestamps(self) -> Option<&'a Timestamps> {
+        match self {
+            Self::Off => None,
+            Self::Whole(t) | Self::ByStage(t) | Self::ByDispatch(t) => Some(t),
+        }
+    }
+
+    /// Whether two neighbours are timed together.
+    fn joins(self, a: &Dispatch, b: &Dispatch) -> bool {
+        match self {
+            Self::Off | Self::Whole(_) => true,
+            Self::ByStage(_) => a.stage == b.stage,
+            Self::ByDispatch(_) => false,
+        }
+    }
 }
 
 /// Time on the GPU's clock.
@@ -182,8 +251,8 @@ pub enum Timing<'a> {
 pub struct Elapsed {
     /// From the first stamp to the last.
     pub pass_ns: Option<u64>,
-    /// Each stage that ran, in order; empty unless timed by stage.
-    pub stages: Vec<(Stage, u64)>,
+    /// Each part that ran, in order, by the index of its first dispatch: all of it, its stages or its dispatches.
+    pub parts: Vec<(usize, u64)>,
 }
 
 /// Something a step copies back: the first `bytes` of `from`.
@@ -234,15 +303,17 @@ pub async fn run(
     for BufferCopy { from: (from, from_at), to: (to, to_at), bytes } in pass.copies {
         encoder.copy_buffer_to_buffer(&from.wgpu, *from_at, &to.wgpu, *to_at, *bytes);
     }
-    let stages = encode(&mut encoder, pass);
+    let parts = encode(&mut encoder, pass);
     // Only stamps that were written may be resolved: a driver would wait for the others.
-    let stamps = 2 * stages.len() as u32;
-    if let (Timing::Whole(t) | Timing::ByStage(t), 1..) = (pass.timing, stamps) {
+    let stamps = 2 * parts.len() as u32;
+    let timestamps = pass.timing.timestamps();
+    if let (Some(t), 1..) = (timestamps, stamps) {
         encoder.resolve_query_set(&t.queries, 0..stamps, &t.resolved, 0);
         let bytes = u64::from(stamps) * STAMP_BYTES;
         encoder.copy_buffer_to_buffer(&t.resolved, 0, &readback.wgpu, 0, bytes);
     }
-    let mut end = TIMESTAMP_BYTES;
+    let stamp_bytes = timestamps.map_or(0, Timestamps::bytes);
+    let mut end = stamp_bytes;
     for Wanted { from, bytes } in pass.wanted.iter().filter(|w| w.bytes > 0) {
         encoder.copy_buffer_to_buffer(&from.wgpu, 0, &readback.wgpu, end, *bytes);
         end += bytes;
@@ -254,41 +325,31 @@ pub async fn run(
         return Err(failure);
     }
     let mut bytes = read?;
-    let data = bytes.split_off(TIMESTAMP_BYTES as usize);
-    let elapsed = match pass.timing {
-        Timing::Off => Elapsed::default(),
-        Timing::Whole(t) | Timing::ByStage(t) => t.elapsed(&bytes, &stages),
-    };
-    Ok((data, elapsed))
+    let data = bytes.split_off(stamp_bytes as usize);
+    Ok((data, timestamps.map(|t| t.elapsed(&bytes, &parts)).unwrap_or_default()))
 }
 
-/// Encodes the dispatches; gives back what each compute pass holds, `None` where that is all of them.
-fn encode(encoder: &mut wgpu::CommandEncoder, pass: &Pass<'_>) -> Vec<Option<Stage>> {
-    let Timing::ByStage(timestamps) = pass.timing else {
-        let timestamps = match pass.timing {
-            Timing::Whole(t) => Some(t),
-            Timing::Off | Timing::ByStage(_) => None,
-        };
-        encode_compute_pass(encoder, pass.dispatches, pass, timestamps, 0);
-        return vec![None];
-    };
-    let mut stages = Vec::with_capacity(Stage::ALL.len());
-    for of_stage in pass.dispatches.chunk_by(|a, b| a.stage == b.stage) {
-        if of_stage.iter().any(|dispatch| pass.extent(dispatch) > 0) {
-            encode_compute_pass(encoder, of_stage, pass, Some(timestamps), stages.len() as u32);
-            stages.push(Some(of_stage[0].stage));
+/// Encodes the dispatches; gives back the first dispatch of each compute pass.
+fn encode(encoder: &mut wgpu::CommandEncoder, pass: &Pass<'_>) -> Vec<usize> {
+    let (mut parts, mut end) = (Vec::new(), 0);
+    for part in pass.dispatches.chunk_by(|a, b| pass.timing.joins(a, b)) {
+        let first = end;
+        end += part.len();
+        if part.iter().any(|dispatch| pass.extent(dispatch) > 0) {
+            encode_compute_pass(encoder, part, pass, parts.len() as u32);
+            parts.push(first);
         }
     }
-    stages
+    parts
 }
 
 fn encode_compute_pass(
     encoder: &mut wgpu::CommandEncoder,
     dispatches: &[Dispatch],
     pass: &Pass<'_>,
-    timestamps: Option<&Timestamps>,
     idx: u32,
 ) {
+    let timestamps = pass.timing.timestamps();
     let mut compute_pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
         label: Some("step"),
         timestamp_writes: timestamps.map(|t| wgpu::ComputePassTimestampWrites {
@@ -307,7 +368,7 @@ fn encode_compute_pass(
 
 impl Pass<'_> {
     /// Rows of `dispatch` in this pass.
-    fn extent(&self, dispatch: &Dispatch) -> u32 {
+    pub fn extent(&self, dispatch: &Dispatch) -> u32 {
         match dispatch.extent {
             Extent::Rows => self.rows,
             Extent::Samples => self.samples,

@@ -375,7 +375,10 @@ async fn plan_attention(
     ];
     let grid = variant.workgroups(config.num_heads, 1);
     let program = variant.program()?;
-    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await
+    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+    // q*k and p*v.
+    planner.attends(2 * u64::from(config.num_heads) * u64::from(config.head_dim));
+    Ok(())
 }
 
 /// A CPU driver ends a kernel's loops in silence when they run too long; GPUs have no such limit.

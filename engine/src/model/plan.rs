@@ -3,13 +3,14 @@
 //! Never runs in a step. Invariant: what it takes from the device is taken here and held by the bind groups.
 
 use firstlight_shaders::matmul::{Params as MatmulParams, Store};
+use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape};
 use firstlight_shaders::{Program, rms_norm};
 
 use super::LoadFailure;
 use super::matrix::Matrix;
 use crate::gpu::{
     Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulShape, MatmulTile, Stage,
-    Tile,
+    Tile, Work,
 };
 
 /// A buffer of rows.
@@ -107,6 +108,13 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// What was added last looks at positions, with this much to do for each.
+    pub fn attends(&mut self, macs_per_position: u64) {
+        if let Some(last) = self.dispatches.pop() {
+            self.dispatches.push(last.with_work(Work { macs_per_position, ..Work::default() }));
+        }
+    }
+
     /// Adds a kernel whose grid is the rows alone.
     pub async fn rows_in_x(
         &mut self,
@@ -180,7 +188,15 @@ impl<'a> Planner<'a> {
             let bindings =
                 [x.buffer.binding(), shard.data.binding(), shard.scales.binding(), bias, y.buffer.binding()];
             let all = with_uniform(&uniform, &bindings);
-            self.add(Dispatch::tiled(self.device, extent, tiles, &all));
+            let packed =
+                PackedShape { groups: shard.groups, ..PackedShape::new(matrix.format, matrix.n, matrix.k) };
+            let columns = (shard.groups * GROUP_COLUMNS).min(matrix.n - shard.first_column);
+            let work = Work {
+                macs_per_row: u64::from(columns) * u64::from(matrix.k),
+                weight_bytes: packed.data_bytes() + packed.scale_bytes(),
+                ..Work::default()
+            };
+            self.add(Dispatch::tiled(self.device, extent, tiles, &all).with_work(work));
         }
         Ok(())
     }

@@ -5,10 +5,10 @@
 
 use firstlight_shaders::sample;
 
-use super::{ModelRunner, RunnerError, RunnerOutput};
+use super::{ModelRunner, RunnerError, RunnerOutput, StepProfile, StepShape};
 use crate::error::LoadError;
 use crate::gpu::{
-    self, Buffer, Device, Elapsed, KernelCache, KernelChoice, MatmulShape, Pass, Shapes, Stage,
+    self, Buffer, Device, Dispatch, Elapsed, KernelCache, KernelChoice, MatmulShape, Pass, Shapes, Stage,
     TIMESTAMP_BYTES, Timestamps, Timing, Wanted,
 };
 use crate::model::{
@@ -164,6 +164,60 @@ impl GpuRunner {
         Ok(floats.chunks(self.model.logits_pitch as usize).map(|row| row[..vocab_size].to_vec()).collect())
     }
 
+    /// Runs `shape` twice, whole and cut into its dispatches, on sequences made up of token 0: the first blocks of the KV
+    /// cache are written over. `None` where the adapter has no clock, or too few stamps for so many dispatches.
+    ///
+    /// # Errors
+    /// As a step. Our bug: a shape beyond the limits that the runner was loaded with.
+    pub async fn profile_step(&mut self, shape: StepShape) -> Result<Option<StepProfile>, RunnerError> {
+        let StepShape { num_seqs, tokens_per_seq, context } = shape;
+        let blocks_per_seq = context.div_ceil(self.limits.block_size);
+        if tokens_per_seq == 0
+            || context < tokens_per_seq
+            || num_seqs > self.limits.max_num_seqs
+            || shape.num_rows() > self.limits.max_batch_tokens
+            || context > self.limits.max_model_len
+            || blocks_per_seq * num_seqs > self.limits.num_blocks
+        {
+            return Err(RunnerError::Internal(format!("{shape:?} exceeds {:?}", self.limits)));
+        }
+        let parts = Timestamps::of_parts(&self.device, self.model.dispatches.len() as u32);
+        let (Some(whole), Some(parts)) = (&self.timestamps, parts) else { return Ok(None) };
+        let (mut rows, mut sample_rows) = (Vec::new(), Vec::new());
+        for seq in 0..num_seqs {
+            let blocks: Vec<u32> = (0..blocks_per_seq).map(|block| seq * blocks_per_seq + block).collect();
+            let table = u64::from(seq) * u64::from(self.model.table_pitch) * 4;
+            self.device.write(&self.model.block_tables, table, bytemuck::cast_slice(&blocks));
+            for position in context - tokens_per_seq..context {
+                let slot = blocks[0] * self.limits.block_size + position;
+                rows.extend([0, position, slot, seq]);
+            }
+            sample_rows.push((seq + 1) * tokens_per_seq - 1);
+        }
+        self.device.write(&self.model.rows, 0, bytemuck::cast_slice(&rows));
+        self.device.write(&self.model.sample_rows, 0, bytemuck::cast_slice(&sample_rows));
+        let pass = |timing| Pass {
+            copies: &[],
+            dispatches: &self.model.dispatches,
+            rows: shape.num_rows(),
+            samples: num_seqs,
+            wanted: &[],
+            timing,
+        };
+        let (_, once) = gpu::run(&self.device, &pass(Timing::Whole(whole)), &self.readback).await?;
+        let readback = self.device.readback("profile read-back", parts.bytes()).await;
+        let readback = readback.map_err(|error| RunnerError::OutOfMemory(error.to_string()))?;
+        let (_, cut) = gpu::run(&self.device, &pass(Timing::ByDispatch(&parts)), &readback).await?;
+        let mut profile = StepProfile { whole_ns: once.pass_ns.unwrap_or_default(), kernels: Vec::new() };
+        for (idx, ns) in cut.parts {
+            let dispatch = &self.model.dispatches[idx];
+            let (rows, work) = (pass(Timing::Off).extent(dispatch), dispatch.work());
+            let macs = work.macs_per_row * u64::from(rows) + work.macs_per_position * shape.num_attended();
+            profile.add(dispatch.kernel(rows).name(), ns, macs, work.weight_bytes);
+        }
+        Ok(Some(profile))
+    }
+
     /// Bytes of the tokens that the GPU chose, in front of what else comes back.
     fn chosen_bytes(&self, samples: usize) -> usize {
         if self.model.sampler.is_some() { samples * 4 } else { 0 }
@@ -247,21 +301,18 @@ impl GpuRunner {
     }
 }
 
-/// The times of a pass by stage; `None` where it was not timed so.
-fn stage_times(elapsed: &Elapsed) -> Option<StageTimes> {
-    if elapsed.stages.is_empty() {
-        return None;
-    }
+/// The times of a pass that was timed by stage.
+fn stage_times(elapsed: &Elapsed, dispatches: &[Dispatch]) -> StageTimes {
     let mut times = StageTimes::default();
-    for &(stage, ns) in &elapsed.stages {
-        match stage {
+    for &(first, ns) in &elapsed.parts {
+        match dispatches[first].stage() {
             Stage::Embed => times.embed_ns = ns,
             Stage::Layers => times.layers_ns = ns,
             Stage::Head => times.head_ns = ns,
             Stage::Sample => times.sample_ns = ns,
         }
     }
-    Some(times)
+    times
 }
 
 impl ModelRunner for GpuRunner {
@@ -287,7 +338,9 @@ impl ModelRunner for GpuRunner {
                 tokens.push(sampling::sample(&row, sample));
             }
         }
-        Ok(RunnerOutput { tokens, gpu_ns: elapsed.pass_ns, stages: stage_times(&elapsed) })
+        let by_stage = self.by_stage && self.timestamps.is_some();
+        let stages = by_stage.then(|| stage_times(&elapsed, &self.model.dispatches));
+        Ok(RunnerOutput { tokens, gpu_ns: elapsed.pass_ns, stages })
     }
 
     /// Times by stage from the next pass on: one compute pass a stage. Nothing changes where the adapter has no timestamps.

@@ -31,6 +31,9 @@ pub struct BenchArgs {
     /// A load that is one word; where no load is named, alone
     #[arg(long, env = "FIRSTLIGHT_SCENARIO", value_name = "NAME", conflicts_with_all = ["rate", "concurrency", "trace"])]
     pub scenario: Option<Scenario>,
+    /// No load: the time of every kernel in a step, beside what the adapter can do at best
+    #[arg(long, env = "FIRSTLIGHT_MICRO", conflicts_with_all = ["scenario", "rate", "concurrency", "trace"])]
+    pub micro: bool,
     /// Open loop: requests arrive at random (Poisson), so many a second on average, whatever becomes of those before
     #[arg(long, env = "FIRSTLIGHT_RATE", value_name = "R", conflicts_with_all = ["concurrency", "trace"], value_parser = values::positive)]
     pub rate: Option<f64>,

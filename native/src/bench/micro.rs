@@ -1,0 +1,208 @@
+//! `firstlight bench --micro`: where a step's time goes, kernel by kernel, beside what this adapter can do at best.
+//!
+//! It runs no engine and no scheduler. Invariant: the rows of a table sum to the total that stands under them.
+
+use std::sync::Arc;
+
+use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache, KernelChoice};
+use firstlight_engine::runner::{StepProfile, StepShape};
+use serde::Serialize;
+
+use crate::adapters;
+use crate::cache::{Cache, process_environment};
+use crate::cli::{BenchArgs, JsonTarget};
+use crate::doctor::measures;
+use crate::executor::{block_on, block_on_gpu};
+use crate::failure::Failure;
+use crate::load::gpu;
+use crate::terminal::{write_json, write_line};
+use crate::{model_text, models, sizing};
+
+/// Runs the command.
+///
+/// # Errors
+/// The model, the adapter, an adapter without a clock for its passes.
+pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    let peaks = peaks(args)?;
+    let cache = Cache::locate(&process_environment)?;
+    let files = models::resolve(&args.engine.model, &cache, &process_environment)?;
+    let checkpoint = Arc::new(model_text::open(&files)?.checkpoint);
+    let limits = sizing::limits(&args.engine, checkpoint.config())?;
+    let place = gpu::Place::default();
+    gpu::load(&place, &args.engine.adapter, &checkpoint, &limits, &mut |_| ())?;
+    let Some(mut runner) = place.take() else { return Ok(()) };
+    let handle = runner.device().handle().clone();
+    let block = limits.block_size;
+    let fits = |shape: &StepShape| {
+        shape.context <= limits.max_model_len
+            && shape.num_seqs <= limits.max_num_seqs
+            && shape.num_rows() <= limits.max_batch_tokens
+            && shape.context.div_ceil(block) * shape.num_seqs <= limits.num_blocks
+    };
+    let mut tables = Vec::new();
+    for shape in SHAPES.into_iter().filter(fits) {
+        let mut profiles = Vec::new();
+        for _ in 0..args.repeats.max(2) * 5 {
+            let Some(profile) = block_on_gpu(&handle, runner.profile_step(shape))? else {
+                return Err(Failure::failed(
+                    "this adapter has no timestamps, so its kernels cannot be timed one by one; \
+                     `firstlight doctor` measures what it can do",
+                ));
+            };
+            profiles.push(profile);
+        }
+        tables.push(Table::of(shape, &profiles, &peaks));
+    }
+    if let Some(JsonTarget::Stdout) = args.json {
+        return write_json(&tables);
+    }
+    if let Some(JsonTarget::File(path)) = &args.json {
+        let text = serde_json::to_vec_pretty(&tables).map_err(|error| Failure::failed(error.to_string()))?;
+        std::fs::write(path, text)
+            .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))?;
+    }
+    for table in &tables {
+        write_line(&table.to_string())?;
+    }
+    Ok(())
+}
+
+const fn decode(num_seqs: u32, context: u32) -> StepShape {
+    StepShape { num_seqs, tokens_per_seq: 1, context }
+}
+
+/// A token alone, at the beginning and far in; a batch of them; a prompt.
+const SHAPES: [StepShape; 5] = [
+    decode(1, 128),
+    decode(1, 1024),
+    decode(8, 128),
+    StepShape { num_seqs: 1, tokens_per_seq: 64, context: 64 },
+    StepShape { num_seqs: 1, tokens_per_seq: 64, context: 1024 },
+];
+
+/// What the adapter can do at best, by `doctor`'s kernels.
+struct Peaks {
+    gflops: f64,
+    gb_per_s: f64,
+}
+
+fn peaks(args: &BenchArgs) -> Result<Peaks, Failure> {
+    let (index, adapter) = adapters::choose(args.engine.adapter.adapter.as_deref())?;
+    let options = DeviceOptions { default_limits: args.engine.adapter.default_limits };
+    let device = block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
+    let choice = KernelChoice::for_adapter(device.facts());
+    let mut kernels = KernelCache::default();
+    let gb_per_s = measures::bandwidth(&device, &mut kernels, choice.home)?.median;
+    let gflops = measures::arithmetic(&device, &mut kernels)?.median;
+    Ok(Peaks { gflops, gb_per_s })
+}
+
+/// A kernel's line.
+#[derive(Debug, Serialize)]
+struct Row {
+    kernel: String,
+    dispatches: u32,
+    ms: f64,
+    share: f64,
+    gflops: f64,
+    share_of_peak: f64,
+    gb_per_s: f64,
+    share_of_bandwidth: f64,
+}
+
+/// A step's table.
+#[derive(Debug, Serialize)]
+struct Table {
+    num_seqs: u32,
+    tokens_per_seq: u32,
+    context: u32,
+    repeats: usize,
+    /// The step as it runs, without cuts.
+    whole_ms: f64,
+    /// What the rows sum to.
+    sum_ms: f64,
+    kernels: Vec<Row>,
+}
+
+fn median(values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+impl Table {
+    /// The medians over `profiles`, kernel by kernel; the sum is theirs.
+    fn of(shape: StepShape, profiles: &[StepProfile], peaks: &Peaks) -> Self {
+        let Some(first) = profiles.first() else { unreachable!("a shape is profiled at least once") };
+        let times: Vec<u64> = (0..first.kernels.len())
+            .map(|idx| median(profiles.iter().filter_map(|p| p.kernels.get(idx)).map(|k| k.ns)))
+            .collect();
+        let sum: u64 = times.iter().sum();
+        let per_second = |amount: u64, ns: u64| amount as f64 / ns.max(1) as f64;
+        let mut kernels: Vec<Row> = (first.kernels.iter().zip(&times))
+            .map(|(kernel, &ns)| {
+                let (gflops, gb_per_s) = (per_second(2 * kernel.macs, ns), per_second(kernel.weight_bytes, ns));
+                Row {
+                    kernel: kernel.kernel.clone(),
+                    dispatches: kernel.dispatches,
+                    ms: ns as f64 / 1e6,
+                    share: per_second(ns, sum),
+                    gflops,
+                    share_of_peak: gflops / peaks.gflops,
+                    gb_per_s,
+                    share_of_bandwidth: gb_per_s / peaks.gb_per_s,
+                }
+            })
+            .collect();
+        kernels.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+        Self {
+            num_seqs: shape.num_seqs,
+            tokens_per_seq: shape.tokens_per_seq,
+            context: shape.context,
+            repeats: profiles.len(),
+            whole_ms: median(profiles.iter().map(|p| p.whole_ns)) as f64 / 1e6,
+            sum_ms: sum as f64 / 1e6,
+            kernels,
+        }
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rows = self.num_seqs * self.tokens_per_seq;
+        let per_second = f64::from(rows) / self.whole_ms * 1e3;
+        let what = match (self.num_seqs, self.tokens_per_seq) {
+            (1, 1) => "decode, one sequence".to_owned(),
+            (n, 1) => format!("decode, {n} sequences"),
+            (_, n) => format!("prefill of {n} tokens"),
+        };
+        writeln!(
+            f,
+            "{what}, context {}: {:.2} ms, {per_second:.0} tokens/s (median of {})",
+            self.context, self.whole_ms, self.repeats
+        )?;
+        let heading = ["kernel", "count", "ms", "share", "GFLOP/s", "of peak", "GB/s", "of bandwidth"];
+        let [kernel, figures @ ..] = heading;
+        write!(f, "  {kernel:<58}")?;
+        figures.iter().try_for_each(|figure| write!(f, "{figure:>9}"))?;
+        writeln!(f)?;
+        for row in &self.kernels {
+            let percent = |share: f64| format!("{:.0}%", share * 100.0);
+            let or_dash = |value: f64, text: String| if value > 0.0 { text } else { "-".to_owned() };
+            writeln!(
+                f,
+                "  {:<58}{:>9}{:>9.3}{:>9}{:>9}{:>9}{:>9}{:>13}",
+                row.kernel,
+                row.dispatches,
+                row.ms,
+                percent(row.share),
+                or_dash(row.gflops, format!("{:.1}", row.gflops)),
+                or_dash(row.gflops, percent(row.share_of_peak)),
+                or_dash(row.gb_per_s, format!("{:.1}", row.gb_per_s)),
+                or_dash(row.gb_per_s, percent(row.share_of_bandwidth)),
+            )?;
+        }
+        let dispatches: u32 = self.kernels.iter().map(|row| row.dispatches).sum();
+        writeln!(f, "  {:<58}{dispatches:>9}{:>9.3}", "sum, a compute pass for each dispatch", self.sum_ms)
+    }
+}
