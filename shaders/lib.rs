@@ -37,9 +37,11 @@ pub enum BindingKind {
     ReadWrite,
     /// A read-only storage texture.
     ReadTexture(TexelFormat),
+    /// A write-only storage texture.
+    WriteTexture(TexelFormat),
 }
 
-/// The texel of a read-only storage texture.
+/// The texel of a storage texture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TexelFormat {
     /// One word.

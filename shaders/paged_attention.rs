@@ -5,7 +5,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Program, compose, paged_attention_lanes};
+use crate::{BindingKind, ComposeError, Home, Program, TexelFormat, compose, paged_attention_lanes};
 
 /// The uniform of both.
 #[repr(C)]
@@ -19,8 +19,6 @@ pub struct Params {
     pub num_kv_heads: u32,
     /// Query heads that share a kv head.
     pub head_group: u32,
-    /// Slots of a KV block, a multiple of 8.
-    pub block_size: u32,
     /// Blocks a row of the block tables.
     pub table_pitch: u32,
     /// 1 / sqrt(head_dim).
@@ -33,7 +31,6 @@ pub const PARAMS: &[(&str, u32)] = &[
     ("y_pitch", offset_of!(Params, y_pitch) as u32),
     ("num_kv_heads", offset_of!(Params, num_kv_heads) as u32),
     ("head_group", offset_of!(Params, head_group) as u32),
-    ("block_size", offset_of!(Params, block_size) as u32),
     ("table_pitch", offset_of!(Params, table_pitch) as u32),
     ("scale", offset_of!(Params, scale) as u32),
 ];
@@ -45,6 +42,10 @@ pub struct Variant {
     pub head_vec4s: u32,
     /// Query heads that share a kv head.
     pub head_group: u32,
+    /// Slots of a KV block, a multiple of 8. A constant of the text: CPUs divide slowly, and this is at every key and value.
+    pub block_size: u32,
+    /// Where the KV cache lives.
+    pub kv_home: Home,
     /// 8 lanes of a subgroup and no barrier, or 64 threads and workgroup memory. The first needs subgroups of 8 or more.
     pub subgroups: bool,
 }
@@ -58,20 +59,31 @@ impl Variant {
     /// The kernel's text and bindings.
     pub fn program(self) -> Result<Program, ComposeError> {
         let wgsl = if self.subgroups {
-            paged_attention_lanes::text(self.heads(), self.head_vec4s)?
+            paged_attention_lanes::text(self)?
         } else {
             compose(
-                &[("HEADS", self.heads()), ("HEAD_VEC4S", self.head_vec4s), ("ITEMS", self.items())],
+                &[
+                    ("HEADS", self.heads()),
+                    ("HEAD_VEC4S", self.head_vec4s),
+                    ("ITEMS", self.items()),
+                    ("BLOCK_SIZE", self.block_size),
+                ],
                 include_str!("paged_attention.wgsl"),
-                &[include_str!("common/attention_bindings.wgsl")],
+                &[include_str!("common/attention_bindings.wgsl"), self.kv_snippet()],
             )?
+        };
+        let cache = match self.kv_home {
+            Home::Buffer => BindingKind::Read,
+            Home::Texture => BindingKind::ReadTexture(TexelFormat::Rgba32),
         };
         Ok(Program {
             name: format!(
-                "{}/{}x{}",
+                "{}/{}x{}/b{}/{}",
                 if self.subgroups { "paged_attention_lanes" } else { "paged_attention" },
                 self.heads(),
-                self.head_vec4s * 4
+                self.head_vec4s * 4,
+                self.block_size,
+                self.kv_home.name()
             ),
             wgsl,
             bindings: vec![
@@ -79,12 +91,20 @@ impl Variant {
                 BindingKind::Read,
                 BindingKind::Read,
                 BindingKind::Read,
-                BindingKind::Read,
-                BindingKind::Read,
+                cache,
+                cache,
                 BindingKind::ReadWrite,
             ],
             subgroups: self.subgroups,
         })
+    }
+
+    /// The snippet that reads the KV cache.
+    pub(crate) fn kv_snippet(self) -> &'static str {
+        match self.kv_home {
+            Home::Buffer => include_str!("common/kv_read_buffer.wgsl"),
+            Home::Texture => include_str!("common/kv_read_texture.wgsl"),
+        }
     }
 
     /// vec4s of the output that a thread of the 64 holds.

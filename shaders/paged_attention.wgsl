@@ -28,10 +28,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var t0 = 0u; t0 <= last; t0 += 64u) {
         let position = min(t0 + thread, last);
         let in_range = t0 + thread <= last;
-        let key_start = (block_tables[table + position / params.block_size] * params.num_kv_heads + kv_head) * HEAD_VEC4S;
+        let key_start = (block_tables[table + position / BLOCK_SIZE] * params.num_kv_heads + kv_head) * HEAD_VEC4S;
         var score = array<f32, HEADS>();
         for (var i = 0u; i < HEAD_VEC4S; i++) {
-            let k = keys[(key_start + i) * params.block_size + position % params.block_size];
+            let k = key_at((key_start + i) * BLOCK_SIZE + position % BLOCK_SIZE);
             for (var h = 0u; h < HEADS; h++) { // unroll
                 score[h] += dot(queries[h * HEAD_VEC4S + i], k);
             }
@@ -72,10 +72,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
             for (var i = 0u; i < count; i++) {
                 let t = t0 + i;
-                let block = block_tables[table + t / params.block_size] * params.num_kv_heads + kv_head;
+                let block = block_tables[table + t / BLOCK_SIZE] * params.num_kv_heads + kv_head;
                 let p = scores[h * 64u + i];
                 sum += p;
-                out += p * values[(block * params.block_size + t % params.block_size) * HEAD_VEC4S + item % HEAD_VEC4S];
+                out += p * value_at((block * BLOCK_SIZE + t % BLOCK_SIZE) * HEAD_VEC4S + item % HEAD_VEC4S);
             }
             total[n] = sum;
             mixed[n] = out;

@@ -1,14 +1,24 @@
 //! `paged_attention_lanes.wgsl`: attention for CPU drivers, 8 lanes and no barrier. Everything but the text is
 //! `paged_attention`'s: the two take the same bindings, uniform and grid.
 
+use crate::paged_attention::Variant;
 use crate::{ComposeError, compose};
 
-/// The kernel for tiles of `heads` query heads of `head_vec4s` vec4s.
-pub(crate) fn text(heads: u32, head_vec4s: u32) -> Result<String, ComposeError> {
+/// The kernel's text.
+pub(crate) fn text(variant: Variant) -> Result<String, ComposeError> {
     compose(
-        &[("HEADS", heads), ("HEAD_VEC4S", head_vec4s), ("LANE_VEC4S", head_vec4s.div_ceil(8))],
+        &[
+            ("HEADS", variant.heads()),
+            ("HEAD_VEC4S", variant.head_vec4s),
+            ("LANE_VEC4S", variant.head_vec4s.div_ceil(8)),
+            ("BLOCK_SIZE", variant.block_size),
+        ],
         include_str!("paged_attention_lanes.wgsl"),
-        &[include_str!("common/attention_bindings.wgsl"), include_str!("common/lanes.wgsl")],
+        &[
+            include_str!("common/attention_bindings.wgsl"),
+            variant.kv_snippet(),
+            include_str!("common/lanes.wgsl"),
+        ],
     )
 }
 

@@ -28,14 +28,14 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         // Two runs of 8 positions, each within one block. What lies beyond `last` is masked, and read at `last` instead.
         var first = array<u32, 2>();
         for (var p = 0u; p < 2u; p++) { // unroll
-            let block = block_tables[table + min(t0 + p * 8u, last) / params.block_size];
+            let block = block_tables[table + min(t0 + p * 8u, last) / BLOCK_SIZE];
             first[p] = block * params.num_kv_heads + kv_head;
         }
         var scores = array<array<f32, 2>, HEADS>();
         for (var p = 0u; p < 2u; p++) { // unroll
-            let slot = min(t0 + p * 8u + lane, last) % params.block_size;
+            let slot = min(t0 + p * 8u + lane, last) % BLOCK_SIZE;
             for (var i = 0u; i < HEAD_VEC4S; i++) { // unroll
-                let k = keys[(first[p] * HEAD_VEC4S + i) * params.block_size + slot];
+                let k = key_at((first[p] * HEAD_VEC4S + i) * BLOCK_SIZE + slot);
                 for (var h = 0u; h < HEADS; h++) { // unroll
                     scores[h][p] += dot(spread_lane(q[h][i / 8u], i % 8u), k);
                 }
@@ -59,10 +59,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         for (var p = 0u; p < 2u; p++) { // unroll
             for (var i = 0u; i < 8u; i++) { // unroll
-                let slot = min(t0 + p * 8u + i, last) % params.block_size;
+                let slot = min(t0 + p * 8u + i, last) % BLOCK_SIZE;
                 for (var n = 0u; n < LANE_VEC4S; n++) { // unroll
                     let d = min(n * 8u + lane, HEAD_VEC4S - 1u);
-                    let v = values[(first[p] * params.block_size + slot) * HEAD_VEC4S + d];
+                    let v = value_at((first[p] * BLOCK_SIZE + slot) * HEAD_VEC4S + d);
                     for (var h = 0u; h < HEADS; h++) { // unroll
                         mixed[h][n] += spread_one(scores[h][p], i) * v;
                     }

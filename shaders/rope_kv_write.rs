@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Program, compose};
+use crate::{BindingKind, ComposeError, Home, Program, TexelFormat, compose};
 
 /// The uniform.
 #[repr(C)]
@@ -12,6 +12,14 @@ use crate::{BindingKind, ComposeError, Program, compose};
 pub struct Params {
     /// vec4s a row of qkv.
     pub pitch: u32,
+}
+
+/// The uniform's members and where they lie.
+pub const PARAMS: &[(&str, u32)] = &[("pitch", offset_of!(Params, pitch) as u32)];
+
+/// The choices of one pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Variant {
     /// Query heads.
     pub num_heads: u32,
     /// Key and value heads.
@@ -20,39 +28,54 @@ pub struct Params {
     pub head_vec4s: u32,
     /// Slots of a KV block.
     pub block_size: u32,
+    /// Where the KV cache lives.
+    pub kv_home: Home,
 }
 
-/// The uniform's members and where they lie.
-pub const PARAMS: &[(&str, u32)] = &[
-    ("pitch", offset_of!(Params, pitch) as u32),
-    ("num_heads", offset_of!(Params, num_heads) as u32),
-    ("num_kv_heads", offset_of!(Params, num_kv_heads) as u32),
-    ("head_vec4s", offset_of!(Params, head_vec4s) as u32),
-    ("block_size", offset_of!(Params, block_size) as u32),
-];
+impl Variant {
+    /// The kernel's text and bindings.
+    pub fn program(self) -> Result<Program, ComposeError> {
+        let Self { num_heads, num_kv_heads, head_vec4s, block_size, kv_home } = self;
+        let (cache, snippet) = match kv_home {
+            Home::Buffer => (BindingKind::ReadWrite, include_str!("common/kv_write_buffer.wgsl")),
+            Home::Texture => {
+                (BindingKind::WriteTexture(TexelFormat::Rgba32), include_str!("common/kv_write_texture.wgsl"))
+            }
+        };
+        Ok(Program {
+            name: format!(
+                "rope_kv_write/{num_heads}+{num_kv_heads}x{}/b{block_size}/{}",
+                head_vec4s * 4,
+                kv_home.name()
+            ),
+            wgsl: compose(
+                &[
+                    ("NUM_HEADS", num_heads),
+                    ("NUM_KV_HEADS", num_kv_heads),
+                    ("HEAD_VEC4S", head_vec4s),
+                    ("BLOCK_SIZE", block_size),
+                ],
+                include_str!("rope_kv_write.wgsl"),
+                &[snippet],
+            )?,
+            bindings: vec![
+                BindingKind::Uniform,
+                BindingKind::Read,
+                BindingKind::Read,
+                BindingKind::ReadWrite,
+                cache,
+                cache,
+            ],
+            subgroups: false,
+        })
+    }
 
-/// The kernel.
-pub fn program() -> Result<Program, ComposeError> {
-    Ok(Program {
-        name: "rope_kv_write".into(),
-        wgsl: compose(&[], include_str!("rope_kv_write.wgsl"), &[])?,
-        bindings: vec![
-            BindingKind::Uniform,
-            BindingKind::Read,
-            BindingKind::Read,
-            BindingKind::ReadWrite,
-            BindingKind::ReadWrite,
-            BindingKind::ReadWrite,
-        ],
-        subgroups: false,
-    })
-}
-
-/// The grid for `rows` rows.
-pub fn workgroups(params: &Params, rows: u32) -> [u32; 3] {
-    let turned = (params.num_heads + params.num_kv_heads) * params.head_vec4s / 2;
-    let copied = params.num_kv_heads * params.head_vec4s;
-    [(turned + copied).div_ceil(32), rows, 1]
+    /// The grid for `rows` rows.
+    pub fn workgroups(self, rows: u32) -> [u32; 3] {
+        let turned = (self.num_heads + self.num_kv_heads) * self.head_vec4s / 2;
+        let copied = self.num_kv_heads * self.head_vec4s;
+        [(turned + copied).div_ceil(32), rows, 1]
+    }
 }
 
 /// One head turned to `position`; `frequencies[i]` radians a position for dimensions i and i + head_dim/2.

@@ -4,7 +4,6 @@ struct Params {
     y_pitch: u32,      // vec4s a row of y
     num_kv_heads: u32, // key and value heads
     head_group: u32,   // query heads that share a kv head
-    block_size: u32,   // slots of a KV block
     table_pitch: u32,  // blocks a row of block_tables
     scale: f32,        // 1 / sqrt(head_dim)
 }
@@ -13,8 +12,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
 @group(0) @binding(2) var<storage, read> block_tables: array<u32>; // [sequences][table_pitch]
 @group(0) @binding(3) var<storage, read> qkv: array<vec4<f32>>; // [M][q heads, ...]
-@group(0) @binding(4) var<storage, read> keys: array<vec4<f32>>; // [block][kv head][HEAD_VEC4S][block_size]
-@group(0) @binding(5) var<storage, read> values: array<vec4<f32>>; // [block][kv head][block_size][HEAD_VEC4S]
+// Bindings 4 and 5 are the KV cache: see kv_read_*.wgsl.
 @group(0) @binding(6) var<storage, read_write> y: array<vec4<f32>>; // [M][q heads * HEAD_VEC4S]
 
 const LOWEST: f32 = -3.0e38;

@@ -38,7 +38,8 @@ pub fn all_subjects() -> Vec<Subject> {
     subjects.extend(embeddings());
     subjects.extend(norms());
     subjects.extend(attention());
-    let rope = rope_kv_write::program().expect("rope composes");
+    let rope = rope_kv_write::Variant { num_heads: 9, num_kv_heads: 3, head_vec4s: 16, block_size: 16 };
+    let rope = rope.program().expect("rope composes");
     let silu = silu_mul::program().expect("silu_mul composes");
     let sample = sample::program().expect("sample composes");
     subjects.extend([
@@ -108,7 +109,7 @@ fn attention() -> Vec<Subject> {
     for head_vec4s in [2, 4, 6, 16, 32] {
         for head_group in [1, 2, 3, 4, 7, 8] {
             for subgroups in [false, true] {
-                let variant = paged_attention::Variant { head_vec4s, head_group, subgroups };
+                let variant = paged_attention::Variant { head_vec4s, head_group, block_size: 16, subgroups };
                 let program = variant.program().expect("attention composes");
                 // Groups of 1 and 7 are one program, and so are those of 4 and 8.
                 if !programs.contains(&program) {

@@ -32,6 +32,8 @@ pub struct KernelChoice {
     pub matmul: MatmulFamily,
     /// Where weights live.
     pub home: Home,
+    /// Where the KV cache lives.
+    pub kv_home: Home,
     /// Norm, attention and the lanes matrix kernel use subgroup operations.
     pub subgroups: bool,
     /// Where tokens are chosen.
@@ -45,15 +47,19 @@ impl KernelChoice {
             return Self {
                 matmul: MatmulFamily::Split,
                 home: Home::Buffer,
+                kv_home: Home::Buffer,
                 subgroups: false,
                 sample_on: SampleOn::Gpu,
             };
         }
+        // The lane kernels hand values round between 8 neighbours.
+        let subgroups = facts.subgroups && facts.subgroup_min_size >= 8;
         Self {
             matmul: MatmulFamily::Lanes,
             home: Home::Texture,
-            // The lane kernels hand values round between 8 neighbours.
-            subgroups: facts.subgroups && facts.subgroup_min_size >= 8,
+            // Attention in workgroup memory reads one position a thread, and gains nothing by a gather.
+            kv_home: if subgroups { Home::Texture } else { Home::Buffer },
+            subgroups,
             sample_on: SampleOn::Cpu,
         }
     }

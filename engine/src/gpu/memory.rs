@@ -1,4 +1,4 @@
-//! GPU memory: buffers and weight textures, taken at load and never per step.
+//! GPU memory: buffers and textures, taken at load and never per step.
 //!
 //! Never frees by hand: dropping does. Invariant: every allocation is checked against the device's limits before it is
 //! asked for, and what the driver says of it comes back as an error with the numbers in it.
@@ -18,8 +18,8 @@ pub struct Buffer {
     pub(crate) wgpu: wgpu::Buffer,
 }
 
-/// A read-only storage texture of weights or scales, with the view that kernels bind.
-pub struct WeightTexture {
+/// A storage texture of lines of 32 texels, 64 side by side, with the view that kernels bind: weights, scales, keys, values.
+pub struct LineTexture {
     texture: wgpu::Texture,
     view: wgpu::TextureView,
     texel_bytes: u32,
@@ -29,8 +29,8 @@ pub struct WeightTexture {
 pub enum Resource {
     /// A buffer.
     Buffer(Buffer),
-    /// A weight texture.
-    Texture(WeightTexture),
+    /// A texture.
+    Texture(LineTexture),
 }
 
 impl Buffer {
@@ -50,6 +50,12 @@ impl Buffer {
     pub fn bytes(&self) -> u64 {
         self.wgpu.size()
     }
+
+    /// From byte `offset` on, as texels of one row.
+    fn texels(&self, offset: u64) -> wgpu::TexelCopyBufferInfo<'_> {
+        let layout = wgpu::TexelCopyBufferLayout { offset, bytes_per_row: None, rows_per_image: None };
+        wgpu::TexelCopyBufferInfo { buffer: &self.wgpu, layout }
+    }
 }
 
 impl Resource {
@@ -60,9 +66,82 @@ impl Resource {
             Self::Texture(texture) => wgpu::BindingResource::TextureView(&texture.view),
         }
     }
+
+    /// Bytes in it.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Buffer(buffer) => buffer.bytes(),
+            Self::Texture(texture) => texture.bytes(),
+        }
+    }
+
+    /// Adds a copy of `bytes` from byte `at` on to byte `to_at` of `to`; all are multiples of 16.
+    pub(crate) fn copy_out(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        at: u64,
+        (to, to_at): (&Buffer, u64),
+        bytes: u64,
+    ) {
+        match self {
+            Self::Buffer(from) => encoder.copy_buffer_to_buffer(&from.wgpu, at, &to.wgpu, to_at, bytes),
+            Self::Texture(from) => from.pieces(at, bytes, |texels, size, done| {
+                encoder.copy_texture_to_buffer(texels, to.texels(to_at + done), size);
+            }),
+        }
+    }
+
+    /// Adds a copy of `bytes` from byte `from_at` of `from` on to byte `at`; all are multiples of 16.
+    pub(crate) fn copy_in(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        at: u64,
+        (from, from_at): (&Buffer, u64),
+        bytes: u64,
+    ) {
+        match self {
+            Self::Buffer(to) => encoder.copy_buffer_to_buffer(&from.wgpu, from_at, &to.wgpu, at, bytes),
+            Self::Texture(to) => to.pieces(at, bytes, |texels, size, done| {
+                encoder.copy_buffer_to_texture(from.texels(from_at + done), texels, size);
+            }),
+        }
+    }
 }
 
-impl WeightTexture {
+impl LineTexture {
+    /// Bytes in it.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.texture.width()) * u64::from(self.texture.height()) * u64::from(self.texel_bytes)
+    }
+
+    /// Cuts `bytes` from byte `at` on into pieces of one row each: the texels, their extent, and the bytes before them.
+    fn pieces(
+        &self,
+        at: u64,
+        bytes: u64,
+        mut piece: impl FnMut(wgpu::TexelCopyTextureInfo<'_>, wgpu::Extent3d, u64),
+    ) {
+        let row_bytes = u64::from(self.texture.width() * self.texel_bytes);
+        let mut done = 0;
+        while done < bytes {
+            let (row, in_row) = ((at + done) / row_bytes, (at + done) % row_bytes);
+            let len = (bytes - done).min(row_bytes - in_row);
+            let texel = |bytes: u64| (bytes / u64::from(self.texel_bytes)) as u32;
+            let texels = self.from(texel(in_row), row as u32);
+            piece(texels, wgpu::Extent3d { width: texel(len), height: 1, depth_or_array_layers: 1 }, done);
+            done += len;
+        }
+    }
+
+    fn from(&self, x: u32, y: u32) -> wgpu::TexelCopyTextureInfo<'_> {
+        wgpu::TexelCopyTextureInfo {
+            texture: &self.texture,
+            mip_level: 0,
+            origin: wgpu::Origin3d { x, y, z: 0 },
+            aspect: wgpu::TextureAspect::All,
+        }
+    }
+
     /// Lines that fit into one texture of this device.
     pub fn max_lines(device: &Device) -> u64 {
         u64::from(device.facts().max_texture_side) * u64::from(TEXTURE_ROW_LINES)
@@ -77,12 +156,7 @@ impl WeightTexture {
         let rows = whole as u32 / row_bytes;
         let copy = |row: u32, width: u32, height: u32, bytes: &[u8]| {
             device.queue.write_texture(
-                wgpu::TexelCopyTextureInfo {
-                    texture: &self.texture,
-                    mip_level: 0,
-                    origin: wgpu::Origin3d { x: 0, y: row, z: 0 },
-                    aspect: wgpu::TextureAspect::All,
-                },
+                self.from(0, row),
                 bytes,
                 wgpu::TexelCopyBufferLayout {
                     offset: 0,
@@ -135,23 +209,18 @@ impl Device {
         self.buffer(what, bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST).await
     }
 
-    /// A weight texture of `lines` lines.
-    pub async fn weight_texture(
+    /// A texture of `lines` lines of zeros. `what` names it in errors.
+    pub async fn line_texture(
         &self,
         what: &str,
         format: TexelFormat,
         lines: u64,
-    ) -> Result<WeightTexture, DeviceError> {
+    ) -> Result<LineTexture, DeviceError> {
         let texel_bytes = format.bytes();
         let rows = lines.max(1).div_ceil(u64::from(TEXTURE_ROW_LINES));
         let row_bytes = u64::from(TEXTURE_ROW_LINES * GROUP_COLUMNS * texel_bytes);
         let bytes = rows * row_bytes;
-        self.check_size(
-            what,
-            bytes,
-            u64::from(self.facts().max_texture_side) * row_bytes,
-            "a weight texture",
-        )?;
+        self.check_size(what, bytes, u64::from(self.facts().max_texture_side) * row_bytes, "a texture")?;
         let texture = self
             .scoped(|| {
                 self.wgpu.create_texture(&wgpu::TextureDescriptor {
@@ -165,14 +234,16 @@ impl Device {
                     sample_count: 1,
                     dimension: wgpu::TextureDimension::D2,
                     format: texture_format(format),
-                    usage: wgpu::TextureUsages::STORAGE_BINDING | wgpu::TextureUsages::COPY_DST,
+                    usage: wgpu::TextureUsages::STORAGE_BINDING
+                        | wgpu::TextureUsages::COPY_DST
+                        | wgpu::TextureUsages::COPY_SRC,
                     view_formats: &[],
                 })
             })
             .await
             .map_err(|e| out_of_memory(what, bytes, &e))?;
         let view = texture.create_view(&wgpu::TextureViewDescriptor::default());
-        Ok(WeightTexture { texture, view, texel_bytes })
+        Ok(LineTexture { texture, view, texel_bytes })
     }
 
     async fn buffer(&self, what: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<Buffer, DeviceError> {

@@ -14,10 +14,10 @@ mod tiles;
 
 pub use choice::{KernelChoice, MatmulFamily, SampleOn, why};
 pub use device::{AdapterFacts, Device, DeviceOptions, LimitCaps};
-pub use memory::{Binding, Buffer, Resource, WeightTexture};
+pub use memory::{Binding, Buffer, LineTexture, Resource};
 pub use pass::{
-    BufferCopy, Dispatch, Elapsed, Extent, Pass, Stage, TIMESTAMP_BYTES, Tile, Timestamps, Timing, Wanted,
-    Work, run,
+    Copy, Dispatch, Elapsed, Extent, Pass, Stage, TIMESTAMP_BYTES, Tile, Timestamps, Timing, Wanted, Work,
+    run,
 };
 pub use pipelines::{Kernel, KernelCache};
 pub use probe::{Probe, ProbeError};

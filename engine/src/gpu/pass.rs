@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use super::{Buffer, Device, Kernel};
+use super::{Buffer, Device, Kernel, Resource};
 use crate::error::RunnerError;
 
 /// What a dispatch's rows are.
@@ -263,20 +263,32 @@ pub struct Wanted<'a> {
     pub bytes: u64,
 }
 
-/// Bytes that move on the GPU before the pass.
-pub struct BufferCopy<'a> {
-    /// A buffer and where in it, a multiple of 4.
-    pub from: (&'a Buffer, u64),
-    /// Another buffer and where in it, a multiple of 4.
-    pub to: (&'a Buffer, u64),
-    /// How much; a multiple of 4.
-    pub bytes: u64,
+/// Bytes that move on the GPU before the pass. All numbers are multiples of 16.
+pub enum Copy<'a> {
+    /// Out of a resource.
+    Out {
+        /// What is read, and where in it.
+        from: (&'a Resource, u64),
+        /// A buffer that is written, and where in it.
+        to: (&'a Buffer, u64),
+        /// How much.
+        bytes: u64,
+    },
+    /// Into a resource.
+    In {
+        /// A buffer that is read, and where in it.
+        from: (&'a Buffer, u64),
+        /// What is written, and where in it.
+        to: (&'a Resource, u64),
+        /// How much.
+        bytes: u64,
+    },
 }
 
 /// What one submit does.
 pub struct Pass<'a> {
     /// Copies, in this order, before anything else.
-    pub copies: &'a [BufferCopy<'a>],
+    pub copies: &'a [Copy<'a>],
     /// The dispatches, in this order. Those over samples are left out where there are none.
     pub dispatches: &'a [Dispatch],
     /// Tokens of the batch.
@@ -300,8 +312,11 @@ pub async fn run(
     readback: &Buffer,
 ) -> Result<(Vec<u8>, Elapsed), RunnerError> {
     let mut encoder = device.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    for BufferCopy { from: (from, from_at), to: (to, to_at), bytes } in pass.copies {
-        encoder.copy_buffer_to_buffer(&from.wgpu, *from_at, &to.wgpu, *to_at, *bytes);
+    for copy in pass.copies {
+        match *copy {
+            Copy::Out { from: (from, at), to, bytes } => from.copy_out(&mut encoder, at, to, bytes),
+            Copy::In { from, to: (to, at), bytes } => to.copy_in(&mut encoder, at, from, bytes),
+        }
     }
     let parts = encode(&mut encoder, pass);
     // Only stamps that were written may be resolved: a driver would wait for the others.

@@ -130,15 +130,17 @@ impl KernelCache {
 
 fn binding_type(kind: BindingKind) -> wgpu::BindingType {
     let buffer = |ty| wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None };
+    let texture = |access, format| wgpu::BindingType::StorageTexture {
+        access,
+        format: texture_format(format),
+        view_dimension: wgpu::TextureViewDimension::D2,
+    };
     match kind {
         BindingKind::Uniform => buffer(wgpu::BufferBindingType::Uniform),
         BindingKind::Read => buffer(wgpu::BufferBindingType::Storage { read_only: true }),
         BindingKind::ReadWrite => buffer(wgpu::BufferBindingType::Storage { read_only: false }),
-        BindingKind::ReadTexture(format) => wgpu::BindingType::StorageTexture {
-            access: wgpu::StorageTextureAccess::ReadOnly,
-            format: texture_format(format),
-            view_dimension: wgpu::TextureViewDimension::D2,
-        },
+        BindingKind::ReadTexture(format) => texture(wgpu::StorageTextureAccess::ReadOnly, format),
+        BindingKind::WriteTexture(format) => texture(wgpu::StorageTextureAccess::WriteOnly, format),
     }
 }
 

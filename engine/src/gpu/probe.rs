@@ -49,10 +49,11 @@ impl Probe {
                 BindingKind::Read | BindingKind::ReadWrite => {
                     Resource::Buffer(device.storage_with("probe", bytes).await?)
                 }
-                BindingKind::ReadTexture(format) => {
+                BindingKind::ReadTexture(format) | BindingKind::WriteTexture(format) => {
                     let line_bytes = u64::from(GROUP_COLUMNS * format.bytes());
-                    let texture =
-                        device.weight_texture("probe", format, bytes.len() as u64 / line_bytes).await?;
+                    let texture = device
+                        .line_texture("probe", format, (bytes.len() as u64).div_ceil(line_bytes))
+                        .await?;
                     texture.write(device, 0, bytes);
                     Resource::Texture(texture)
                 }
@@ -78,9 +79,9 @@ impl Probe {
         }
         let mut staged = Vec::new();
         for (kind, resource, bytes) in &self.resources {
-            if let (BindingKind::ReadWrite, Resource::Buffer(buffer)) = (kind, resource) {
+            if matches!(kind, BindingKind::ReadWrite | BindingKind::WriteTexture(_)) {
                 let staging = device.readback("probe", *bytes).await?;
-                encoder.copy_buffer_to_buffer(&buffer.wgpu, 0, &staging.wgpu, 0, *bytes);
+                resource.copy_out(&mut encoder, 0, (&staging, 0), *bytes);
                 staged.push((staging, *bytes));
             }
         }

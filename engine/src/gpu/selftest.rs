@@ -146,7 +146,7 @@ pub fn cases(choice: KernelChoice, shapes: &Shapes) -> Result<Vec<Case>, Compose
     for gather in [false, true] {
         cases.push(rows::norm(shapes, gather, choice)?);
     }
-    cases.push(rows::rope(shapes)?);
+    cases.push(rows::rope(shapes, choice)?);
     cases.push(rows::attention(shapes, choice)?);
     cases.push(rows::silu()?);
     if choice.sample_on == SampleOn::Gpu {

@@ -13,7 +13,7 @@ use super::plan::{Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
-use crate::gpu::{Buffer, Device, Dispatch, Extent, SampleOn, Stage};
+use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelChoice, SampleOn, Stage};
 
 /// Sizes fixed at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,9 @@ pub async fn load<S: WeightSource>(
     plan_embedding(planner, &config, &embedding, &rows, &hidden).await?;
 
     let block_bytes = u64::from(limits.block_size) * u64::from(config.num_kv_heads * config.head_dim) * 4;
-    let kv_cache = KvCache::take(device, config.num_layers, limits.num_blocks, block_bytes).await?;
+    let kv_cache =
+        KvCache::take(device, planner.choice().kv_home, config.num_layers, limits.num_blocks, block_bytes)
+            .await?;
     let scene = Scene {
         config: &config,
         limits,
@@ -335,12 +337,12 @@ async fn plan_attention(
     let (config, limits) = (scene.config, scene.limits);
     let cache = scene.kv_cache.layer(layer);
     let head_vec4s = config.head_dim / 4;
-    let rope = rope_kv_write::Params {
-        pitch: buffers.qkv.pitch / 4,
+    let rope = rope_kv_write::Variant {
         num_heads: config.num_heads,
         num_kv_heads: config.num_kv_heads,
         head_vec4s,
         block_size: limits.block_size,
+        kv_home: planner.choice().kv_home,
     };
     let bindings = [
         scene.rows.binding(),
@@ -349,19 +351,20 @@ async fn plan_attention(
         cache.keys.binding(),
         cache.values.binding(),
     ];
-    let grid = rope_kv_write::workgroups(&rope, 1);
-    let program = rope_kv_write::program()?;
-    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&rope), &bindings).await?;
+    let params = rope_kv_write::Params { pitch: buffers.qkv.pitch / 4 };
+    let (program, grid) = (rope.program()?, rope.workgroups(1));
+    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
 
     let head_group = config.num_heads / config.num_kv_heads;
-    let variant = paged_attention::Variant { head_vec4s, head_group, subgroups: planner.choice().subgroups };
+    let KernelChoice { kv_home, subgroups, .. } = planner.choice();
+    let block_size = limits.block_size;
+    let variant = paged_attention::Variant { head_vec4s, head_group, block_size, kv_home, subgroups };
     check_iterations(planner.device(), variant, scene)?;
     let params = paged_attention::Params {
         q_pitch: buffers.qkv.pitch / 4,
         y_pitch: buffers.attended.pitch / 4,
         num_kv_heads: config.num_kv_heads,
         head_group,
-        block_size: limits.block_size,
         table_pitch: scene.table_pitch,
         scale: (1.0 / f64::from(config.head_dim).sqrt()) as f32,
     };

@@ -7,7 +7,7 @@ use firstlight_shaders::weights::{GROUP_COLUMNS, Home, PackedShape, WeightFormat
 
 use super::{Checkpoint, LoadFailure, LoadProgress, TensorInfo, WeightSource, dequantise};
 use crate::error::LoadError;
-use crate::gpu::{Buffer, Device, Resource, WeightTexture};
+use crate::gpu::{Buffer, Device, LineTexture, Resource};
 
 /// Some of a matrix's column groups, within one binding.
 pub struct Shard {
@@ -120,7 +120,7 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
         let one = PackedShape { groups: 1, ..whole };
         let most = match self.home {
             Home::Buffer => self.device.facts().max_binding_bytes / one.data_bytes(),
-            Home::Texture => WeightTexture::max_lines(self.device) / one.data_lines(),
+            Home::Texture => LineTexture::max_lines(self.device) / one.data_lines(),
         };
         let most = most.min(u64::from(self.device.facts().max_workgroups));
         // Whole pieces, so that every piece starts a row of the texture.
@@ -184,8 +184,8 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
             Home::Texture => {
                 let scale =
                     if shape.format.scale_words() == 2 { TexelFormat::Rg32 } else { TexelFormat::R32 };
-                let data = self.device.weight_texture(what, TexelFormat::Rgba32, shape.data_lines()).await?;
-                let scales = self.device.weight_texture(what, scale, shape.scale_lines()).await?;
+                let data = self.device.line_texture(what, TexelFormat::Rgba32, shape.data_lines()).await?;
+                let scales = self.device.line_texture(what, scale, shape.scale_lines()).await?;
                 (Resource::Texture(data), Resource::Texture(scales))
             }
         })

@@ -17,8 +17,9 @@ struct Shape {
 }
 
 impl Shape {
-    fn variant(self) -> Variant {
+    fn variant(self, block_size: usize) -> Variant {
         Variant {
+            block_size: block_size as u32,
             head_vec4s: self.head_dim as u32 / 4,
             head_group: self.head_group as u32,
             subgroups: self.subgroups,
@@ -145,11 +146,10 @@ fn run(bench: &mut Bench, shape: Shape, block_size: usize, sequences: &[Sequence
         y_pitch: y_pitch as u32 / 4,
         num_kv_heads: shape.num_kv_heads as u32,
         head_group: shape.head_group as u32,
-        block_size: block_size as u32,
         table_pitch: cache.table_pitch as u32,
         scale: shape.scale(),
     };
-    let program = shape.variant().program().expect("it composes");
+    let program = shape.variant(block_size).program().expect("it composes");
     let what = program.name.clone();
     let written = bench.run(
         program,
@@ -162,7 +162,7 @@ fn run(bench: &mut Bench, shape: Shape, block_size: usize, sequences: &[Sequence
             bytemuck::cast_slice(&cache.values),
             bytemuck::cast_slice(&poison(rows.len() * y_pitch)),
         ],
-        shape.variant().workgroups(shape.num_heads() as u32, rows.len() as u32),
+        shape.variant(block_size).workgroups(shape.num_heads() as u32, rows.len() as u32),
     );
     inside(&what, &written, y_pitch, width).into_iter().map(<[f32]>::to_vec).collect()
 }
@@ -283,7 +283,7 @@ fn loops_stay_below_the_drivers_limit() {
             for head_group in [1, 2, 3, 4, 7, 8] {
                 // Four heads of 64 dimensions a workgroup cost more than the default model's three.
                 let context = if head_vec4s == 16 && head_group % 4 == 0 { 8192 } else { context };
-                let variant = Variant { head_vec4s, head_group, subgroups };
+                let variant = Variant { head_vec4s, head_group, block_size: 16, subgroups };
                 assert!(variant.iterations(context) < 60_000, "{variant:?} at {context}");
             }
         }

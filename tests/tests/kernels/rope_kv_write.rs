@@ -1,6 +1,6 @@
 //! Rotary embedding of q and k, and the cache's slots: each key and value in its place, everything else as it was.
 
-use firstlight_shaders::rope_kv_write::{Params, cpu, program, workgroups};
+use firstlight_shaders::rope_kv_write::{Params, Variant, cpu};
 use firstlight_tests::TestRng;
 
 use super::{Bench, POISON, bits, check_close, floats, is_untouched, poison};
@@ -44,8 +44,8 @@ fn check(bench: &mut Bench, shape: &Shape, rows: &[(usize, usize)]) {
     for row in qkv.chunks_mut(pitch) {
         row[..heads * head_dim].copy_from_slice(&floats(&mut random, heads * head_dim));
     }
-    let params = Params {
-        pitch: pitch as u32 / 4,
+    let params = Params { pitch: pitch as u32 / 4 };
+    let variant = Variant {
         num_heads: num_heads as u32,
         num_kv_heads: num_kv_heads as u32,
         head_vec4s: head_dim as u32 / 4,
@@ -55,7 +55,7 @@ fn check(bench: &mut Bench, shape: &Shape, rows: &[(usize, usize)]) {
     let places: Vec<_> = rows.iter().map(|&(p, slot)| [u32::MAX, p as u32, slot as u32, u32::MAX]).collect();
     let cache = poison(BLOCKS * block_size * num_kv_heads * head_dim);
     let written = bench.run_all(
-        program().expect("it composes"),
+        variant.program().expect("it composes"),
         &[
             bytemuck::bytes_of(&params),
             bytemuck::cast_slice(&places),
@@ -64,7 +64,7 @@ fn check(bench: &mut Bench, shape: &Shape, rows: &[(usize, usize)]) {
             bytemuck::cast_slice(&cache),
             bytemuck::cast_slice(&cache),
         ],
-        workgroups(&params, rows.len() as u32),
+        variant.workgroups(rows.len() as u32),
     );
     let [turned, keys, values] = written.as_slice() else { panic!("three bindings are written") };
     let turned: &[f32] = bytemuck::cast_slice(turned);

@@ -35,7 +35,7 @@ pub fn norm(shapes: &Shapes, gather: bool, choice: KernelChoice) -> Result<Case,
 const KV_HEADS: u32 = 2;
 
 /// Three rows turned and written into two blocks of a cache.
-pub fn rope(shapes: &Shapes) -> Result<Case, ComposeError> {
+pub fn rope(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeError> {
     let mut random = Numbers(13);
     let (head_dim, block_size) = (shapes.head_dim, shapes.block_size);
     let num_heads = KV_HEADS * (shapes.num_heads / shapes.num_kv_heads);
@@ -73,13 +73,11 @@ pub fn rope(shapes: &Shapes) -> Result<Case, ComposeError> {
             }
         }
     }
-    let params = rope_kv_write::Params {
-        pitch: width / 4,
-        num_heads,
-        num_kv_heads: KV_HEADS,
-        head_vec4s: head_dim / 4,
-        block_size,
-    };
+    let params = rope_kv_write::Params { pitch: width / 4 };
+    let head_vec4s = head_dim / 4;
+    let kv_home = choice.kv_home;
+    let variant =
+        rope_kv_write::Variant { num_heads, num_kv_heads: KV_HEADS, head_vec4s, block_size, kv_home };
     let contents = vec![
         bytes_of(&[params]),
         bytes_of(&places),
@@ -88,9 +86,8 @@ pub fn rope(shapes: &Shapes) -> Result<Case, ComposeError> {
         bytes_of(&vec![POISON; cache]),
         bytes_of(&vec![POISON; cache]),
     ];
-    let grid = rope_kv_write::workgroups(&params, 3);
     let wanted = vec![(3, turned), (4, keys), (5, values)];
-    Ok(Case { program: rope_kv_write::program()?, contents, grid, wanted })
+    Ok(Case { program: variant.program()?, contents, grid: variant.workgroups(3), wanted })
 }
 
 /// A place in a paged cache of [`KV_HEADS`] heads.
@@ -154,7 +151,6 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
         y_pitch: width / 4,
         num_kv_heads: KV_HEADS,
         head_group,
-        block_size,
         table_pitch,
         scale: scale as f32,
     };
@@ -167,8 +163,9 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
         bytes_of(&values),
         bytes_of(&vec![POISON; words.len()]),
     ];
+    let KernelChoice { kv_home, subgroups, .. } = choice;
     let variant =
-        paged_attention::Variant { head_vec4s: head_dim / 4, head_group, subgroups: choice.subgroups };
+        paged_attention::Variant { head_vec4s: head_dim / 4, head_group, block_size, kv_home, subgroups };
     let grid = variant.workgroups(num_heads, 3);
     Ok(Case { program: variant.program()?, contents, grid, wanted: vec![(6, words)] })
 }
