@@ -119,6 +119,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) format: WeightFormat,
     /// Where they live.
     pub(crate) home: Home,
+    /// Where x lives.
+    pub(crate) x_home: Home,
     /// What becomes of the product.
     pub(crate) store: Store,
     /// Whether there is a bias.
@@ -141,16 +143,22 @@ impl Draft<'_> {
             include_str!("common/bias_none.wgsl")
         };
         let mut snippets = self.snippets.to_vec();
-        snippets.extend([include_str!("common/matmul_bindings.wgsl"), self.store.snippet(), bias]);
+        snippets.extend([
+            include_str!("common/matmul_bindings.wgsl"),
+            self.x_home.x_snippet(),
+            self.store.snippet(),
+            bias,
+        ]);
         snippets.extend(weight_snippets(self.format, self.home));
         let [data, scales] = weight_bindings(self.format, self.home);
         Ok(Program {
             name: format!(
-                "{}/{}/{}/k{}/{}x{TILE_COLUMNS}/{}{}{}",
+                "{}/{}/{}/k{} in a {}/{}x{TILE_COLUMNS}/{}{}{}",
                 self.kernel,
                 self.format.name(),
                 self.home.name(),
                 self.units * UNIT,
+                self.x_home.name(),
                 self.tile_rows,
                 self.store.name(),
                 if self.bias { "/bias" } else { "" },
@@ -159,7 +167,7 @@ impl Draft<'_> {
             wgsl: compose(&[self.header, &[("UNITS", self.units)]].concat(), self.text, &snippets)?,
             bindings: vec![
                 BindingKind::Uniform,
-                BindingKind::Read,
+                self.x_home.x_binding(),
                 data,
                 scales,
                 BindingKind::Read,

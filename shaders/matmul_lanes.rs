@@ -14,6 +14,8 @@ pub struct Variant {
     pub format: WeightFormat,
     /// Where they live.
     pub home: Home,
+    /// Where x lives.
+    pub x_home: Home,
     /// What becomes of the product.
     pub store: Store,
     /// Whether there is a bias.
@@ -44,6 +46,7 @@ impl Variant {
             snippets,
             format: self.format,
             home: self.home,
+            x_home: self.x_home,
             store: self.store,
             bias: self.bias,
             units: self.units,

@@ -26,7 +26,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         for (var block = 0u; block < 2u; block++) { // unroll
             var own = array<vec4<f32>, TM>();
             for (var m = 0u; m < TM; m++) { // unroll
-                own[m] = x[(row0 + m) * params.x_pitch + unit * 16u + block * 8u + lane];
+                own[m] = x_at((row0 + m) * params.x_pitch + unit * 16u + block * 8u + lane);
             }
             var products = array<array<f32, TN>, TM>();
             for (var t = 0u; t < BLOCK_TEXELS; t++) { // unroll

@@ -45,6 +45,7 @@ impl Variant {
             snippets: &[include_str!("common/dequantise.wgsl")],
             format: self.format,
             home: Home::Buffer,
+            x_home: Home::Buffer,
             store: self.store,
             bias: self.bias,
             units: self.units,

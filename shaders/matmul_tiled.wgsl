@@ -56,7 +56,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
             for (var i = 0u; i < TM / 2u; i++) { // unroll
                 let row = i * 32u + x_row;
-                x_tile[x_place(row, x_step)] = x[(row0 + row) * params.x_pitch + block * 8u + x_step];
+                x_tile[x_place(row, x_step)] = x_at((row0 + row) * params.x_pitch + block * 8u + x_step);
             }
             workgroupBarrier();
             for (var step = 0u; step < 8u; step++) { // unroll

@@ -33,7 +33,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                     let w = dequantise(texel, j, d, m);
                     let at = unit * 16u + block * 8u + t * TEXEL_VEC4S + j;
                     for (var r = 0u; r < TM; r++) { // unroll
-                        sums[r] = dot_add(w, x[(row0 + r) * params.x_pitch + at], sums[r]);
+                        sums[r] = dot_add(w, x_at((row0 + r) * params.x_pitch + at), sums[r]);
                     }
                 }
             }

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Home, Program, TexelFormat, compose, paged_attention_lanes};
+use crate::{BindingKind, ComposeError, Home, Program, compose, paged_attention_lanes};
 
 /// The uniform of both.
 #[repr(C)]
@@ -44,8 +44,8 @@ pub struct Variant {
     pub head_group: u32,
     /// Slots of a KV block, a multiple of 8. A constant of the text: CPUs divide slowly, and this is at every key and value.
     pub block_size: u32,
-    /// Where the KV cache lives.
-    pub kv_home: Home,
+    /// Where the KV cache lives, and y.
+    pub work_home: Home,
     /// 8 lanes of a subgroup and no barrier, or 64 threads and workgroup memory. The first needs subgroups of 8 or more.
     pub subgroups: bool,
 }
@@ -67,15 +67,17 @@ impl Variant {
                     ("HEAD_VEC4S", self.head_vec4s),
                     ("ITEMS", self.items()),
                     ("BLOCK_SIZE", self.block_size),
+                    ("Y_BINDING", 6),
                 ],
                 include_str!("paged_attention.wgsl"),
-                &[include_str!("common/attention_bindings.wgsl"), self.kv_snippet()],
+                &[
+                    include_str!("common/attention_bindings.wgsl"),
+                    self.kv_snippet(),
+                    self.work_home.y_snippet(),
+                ],
             )?
         };
-        let cache = match self.kv_home {
-            Home::Buffer => BindingKind::Read,
-            Home::Texture => BindingKind::ReadTexture(TexelFormat::Rgba32),
-        };
+        let cache = self.work_home.x_binding();
         Ok(Program {
             name: format!(
                 "{}/{}x{}/b{}/{}",
@@ -83,7 +85,7 @@ impl Variant {
                 self.heads(),
                 self.head_vec4s * 4,
                 self.block_size,
-                self.kv_home.name()
+                self.work_home.name()
             ),
             wgsl,
             bindings: vec![
@@ -93,7 +95,7 @@ impl Variant {
                 BindingKind::Read,
                 cache,
                 cache,
-                BindingKind::ReadWrite,
+                self.work_home.y_binding(),
             ],
             subgroups: self.subgroups,
         })
@@ -101,7 +103,7 @@ impl Variant {
 
     /// The snippet that reads the KV cache.
     pub(crate) fn kv_snippet(self) -> &'static str {
-        match self.kv_home {
+        match self.work_home {
             Home::Buffer => include_str!("common/kv_read_buffer.wgsl"),
             Home::Texture => include_str!("common/kv_read_texture.wgsl"),
         }

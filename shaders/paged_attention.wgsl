@@ -86,7 +86,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var n = 0u; n < ITEMS; n++) { // unroll
         let item = n * 64u + thread;
         if (item < HEADS * HEAD_VEC4S) {
-            y[row * params.y_pitch + head0 * HEAD_VEC4S + item] = mixed[n] / total[n];
+            put_y(row * params.y_pitch + head0 * HEAD_VEC4S + item, mixed[n] / total[n]);
         }
     }
 }

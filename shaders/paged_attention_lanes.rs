@@ -12,11 +12,13 @@ pub(crate) fn text(variant: Variant) -> Result<String, ComposeError> {
             ("HEAD_VEC4S", variant.head_vec4s),
             ("LANE_VEC4S", variant.head_vec4s.div_ceil(8)),
             ("BLOCK_SIZE", variant.block_size),
+            ("Y_BINDING", 6),
         ],
         include_str!("paged_attention_lanes.wgsl"),
         &[
             include_str!("common/attention_bindings.wgsl"),
             variant.kv_snippet(),
+            variant.work_home.y_snippet(),
             include_str!("common/lanes.wgsl"),
         ],
     )

@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Program, compose};
+use crate::{BindingKind, ComposeError, Home, Program, compose};
 
 /// The uniform.
 #[repr(C)]
@@ -31,32 +31,44 @@ fn workgroup(subgroups: bool) -> u32 {
 }
 
 /// The kernel for rows of `width_vec4s` vec4s, all of them or (`gather`) those in `sample_rows`: 8 lanes of a subgroup and no
-/// barrier, or 64 threads and a tree.
-pub fn program(width_vec4s: u32, gather: bool, subgroups: bool) -> Result<Program, ComposeError> {
+/// barrier, or 64 threads and a tree. y lives at `y_home`.
+pub fn program(
+    width_vec4s: u32,
+    gather: bool,
+    y_home: Home,
+    subgroups: bool,
+) -> Result<Program, ComposeError> {
     let threads = workgroup(subgroups);
-    let sum: &[&str] = if subgroups {
-        &[include_str!("common/sum_lanes.wgsl"), include_str!("common/lanes.wgsl")]
+    let mut snippets = vec![y_home.y_snippet()];
+    if subgroups {
+        snippets.extend([include_str!("common/sum_lanes.wgsl"), include_str!("common/lanes.wgsl")]);
     } else {
-        &[include_str!("common/sum_workgroup.wgsl")]
-    };
+        snippets.push(include_str!("common/sum_workgroup.wgsl"));
+    }
     Ok(Program {
         name: format!(
-            "rms_norm/{}{}/{}",
+            "rms_norm/{}{}/{}/{}",
             width_vec4s * 4,
             if gather { "/gather" } else { "" },
+            y_home.name(),
             if subgroups { "subgroups" } else { "workgroup" }
         ),
         wgsl: compose(
-            &[("WORKGROUP", threads), ("WIDTH_VEC4S", width_vec4s), ("GATHER", u32::from(gather))],
+            &[
+                ("WORKGROUP", threads),
+                ("WIDTH_VEC4S", width_vec4s),
+                ("GATHER", u32::from(gather)),
+                ("Y_BINDING", 4),
+            ],
             include_str!("rms_norm.wgsl"),
-            sum,
+            &snippets,
         )?,
         bindings: vec![
             BindingKind::Uniform,
             BindingKind::Read,
             BindingKind::Read,
             BindingKind::Read,
-            BindingKind::ReadWrite,
+            y_home.y_binding(),
         ],
         subgroups,
     })

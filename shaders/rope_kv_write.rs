@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Home, Program, TexelFormat, compose};
+use crate::{BindingKind, ComposeError, Home, Program, compose};
 
 /// The uniform.
 #[repr(C)]
@@ -29,24 +29,23 @@ pub struct Variant {
     /// Slots of a KV block.
     pub block_size: u32,
     /// Where the KV cache lives.
-    pub kv_home: Home,
+    pub work_home: Home,
 }
 
 impl Variant {
     /// The kernel's text and bindings.
     pub fn program(self) -> Result<Program, ComposeError> {
-        let Self { num_heads, num_kv_heads, head_vec4s, block_size, kv_home } = self;
-        let (cache, snippet) = match kv_home {
-            Home::Buffer => (BindingKind::ReadWrite, include_str!("common/kv_write_buffer.wgsl")),
-            Home::Texture => {
-                (BindingKind::WriteTexture(TexelFormat::Rgba32), include_str!("common/kv_write_texture.wgsl"))
-            }
+        let Self { num_heads, num_kv_heads, head_vec4s, block_size, work_home } = self;
+        let cache = work_home.y_binding();
+        let snippet = match work_home {
+            Home::Buffer => include_str!("common/kv_write_buffer.wgsl"),
+            Home::Texture => include_str!("common/kv_write_texture.wgsl"),
         };
         Ok(Program {
             name: format!(
                 "rope_kv_write/{num_heads}+{num_kv_heads}x{}/b{block_size}/{}",
                 head_vec4s * 4,
-                kv_home.name()
+                work_home.name()
             ),
             wgsl: compose(
                 &[

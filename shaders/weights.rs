@@ -8,6 +8,8 @@
 
 use half::{bf16, f16};
 
+use crate::{BindingKind, TexelFormat};
+
 /// Columns of a group.
 pub const GROUP_COLUMNS: u32 = 32;
 /// Weights of a unit along K.
@@ -34,7 +36,7 @@ pub enum WeightFormat {
     Q4_1,
 }
 
-/// Where weights live.
+/// Where something lives that kernels read as texels of 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Home {
     /// Storage buffers: what GPUs like.
@@ -44,6 +46,38 @@ pub enum Home {
 }
 
 impl Home {
+    /// How rows that products read are bound where they are read.
+    pub(crate) fn x_binding(self) -> BindingKind {
+        match self {
+            Self::Buffer => BindingKind::Read,
+            Self::Texture => BindingKind::ReadTexture(TexelFormat::Rgba32),
+        }
+    }
+
+    /// The snippet that reads them.
+    pub(crate) fn x_snippet(self) -> &'static str {
+        match self {
+            Self::Buffer => include_str!("common/x_buffer.wgsl"),
+            Self::Texture => include_str!("common/x_texture.wgsl"),
+        }
+    }
+
+    /// How they are bound where they are written.
+    pub(crate) fn y_binding(self) -> BindingKind {
+        match self {
+            Self::Buffer => BindingKind::ReadWrite,
+            Self::Texture => BindingKind::WriteTexture(TexelFormat::Rgba32),
+        }
+    }
+
+    /// The snippet that writes them; it takes the constant `Y_BINDING`.
+    pub(crate) fn y_snippet(self) -> &'static str {
+        match self {
+            Self::Buffer => include_str!("common/y_buffer.wgsl"),
+            Self::Texture => include_str!("common/y_texture.wgsl"),
+        }
+    }
+
     /// Lower-case name.
     pub fn name(self) -> &'static str {
         match self {

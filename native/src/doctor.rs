@@ -77,7 +77,7 @@ fn examine(
     default_limits: bool,
 ) -> Result<(ChosenReport, Vec<Checked>), Failure> {
     let choice = KernelChoice::for_adapter(device.facts());
-    let cases = gpu::cases(choice, &Shapes::of_default_model(&FORMATS)).map_err(ProbeError::from)?;
+    let cases = gpu::cases(choice, &Shapes::of_default_model(&FORMATS, choice)).map_err(ProbeError::from)?;
     let count = cases.len();
     terminal::note(&format!("testing {count} kernels; the first run of a driver compiles each of them"));
     let mut kernels = KernelCache::default();

@@ -13,6 +13,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> block_tables: array<u32>; // [sequences][table_pitch]
 @group(0) @binding(3) var<storage, read> qkv: array<vec4<f32>>; // [M][q heads, ...]
 // Bindings 4 and 5 are the KV cache: see kv_read_*.wgsl.
-@group(0) @binding(6) var<storage, read_write> y: array<vec4<f32>>; // [M][q heads * HEAD_VEC4S]
+// Binding 6 is y, [M][q heads * HEAD_VEC4S]: see y_*.wgsl.
 
 const LOWEST: f32 = -3.0e38;

@@ -7,7 +7,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
+// Binding 1 is x: see x_*.wgsl.
 // Bindings 2 and 3 are the weights: see data_*.wgsl and scales_*.wgsl.
 @group(0) @binding(4) var<storage, read> bias: array<f32>; // [N]
 @group(0) @binding(5) var<storage, read_write> y: array<f32>; // [M][y_pitch]

@@ -32,8 +32,8 @@ pub struct KernelChoice {
     pub matmul: MatmulFamily,
     /// Where weights live.
     pub home: Home,
-    /// Where the KV cache lives.
-    pub kv_home: Home,
+    /// Where lives what a step writes and its kernels read as texels: the KV cache, and what products are of.
+    pub work_home: Home,
     /// Norm, attention and the lanes matrix kernel use subgroup operations.
     pub subgroups: bool,
     /// Where tokens are chosen.
@@ -47,7 +47,7 @@ impl KernelChoice {
             return Self {
                 matmul: MatmulFamily::Split,
                 home: Home::Buffer,
-                kv_home: Home::Buffer,
+                work_home: Home::Buffer,
                 subgroups: false,
                 sample_on: SampleOn::Gpu,
             };
@@ -58,7 +58,7 @@ impl KernelChoice {
             matmul: MatmulFamily::Lanes,
             home: Home::Texture,
             // Attention in workgroup memory reads one position a thread, and gains nothing by a gather.
-            kv_home: if subgroups { Home::Texture } else { Home::Buffer },
+            work_home: if subgroups { Home::Texture } else { Home::Buffer },
             subgroups,
             sample_on: SampleOn::Cpu,
         }

@@ -3,8 +3,8 @@
 //! Never frees by hand: dropping does. Invariant: every allocation is checked against the device's limits before it is
 //! asked for, and what the driver says of it comes back as an error with the numbers in it.
 
-use firstlight_shaders::TexelFormat;
 use firstlight_shaders::weights::{GROUP_COLUMNS, TEXTURE_ROW_LINES};
+use firstlight_shaders::{Home, TexelFormat};
 
 use super::Device;
 use super::pipelines::texture_format;
@@ -182,6 +182,17 @@ impl Device {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
         self.check_size(what, bytes, self.facts().max_binding_bytes, "a storage binding")?;
         self.buffer(what, bytes, usage).await
+    }
+
+    /// `bytes` of zeros at `home`. `what` names them in errors.
+    pub async fn at_home(&self, home: Home, what: &str, bytes: u64) -> Result<Resource, DeviceError> {
+        let line_bytes = u64::from(GROUP_COLUMNS * TexelFormat::Rgba32.bytes());
+        Ok(match home {
+            Home::Buffer => Resource::Buffer(self.storage(what, bytes).await?),
+            Home::Texture => Resource::Texture(
+                self.line_texture(what, TexelFormat::Rgba32, bytes.div_ceil(line_bytes)).await?,
+            ),
+        })
     }
 
     /// A storage buffer that holds `bytes`.

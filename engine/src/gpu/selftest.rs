@@ -7,7 +7,7 @@ mod matrix;
 mod rows;
 
 use firstlight_shaders::matmul::Store;
-use firstlight_shaders::{ComposeError, Program, WeightFormat};
+use firstlight_shaders::{ComposeError, Home, Program, WeightFormat};
 
 use super::{AdapterFacts, Device, KernelCache, KernelChoice, MatmulShape, Probe, ProbeError, SampleOn};
 use crate::error::DeviceError;
@@ -37,14 +37,16 @@ pub struct Shapes {
 
 impl Shapes {
     /// The default model's sizes, with weights in `formats`: every product in the first of them, one in each of the others.
-    pub fn of_default_model(formats: &[WeightFormat]) -> Self {
+    pub fn of_default_model(formats: &[WeightFormat], choice: KernelChoice) -> Self {
+        let x_home = choice.work_home;
         let (hidden, inner) = (576u32.div_ceil(64), 1536u32.div_ceil(64));
-        let product = |format, store, units| MatmulShape { format, store, bias: false, units };
+        let product = |format, store, units| MatmulShape { format, store, bias: false, units, x_home };
         let mut products: Vec<_> = formats.iter().map(|&f| product(f, Store::Set, hidden)).collect();
         if let Some(&first) = formats.first() {
             products.push(product(first, Store::Add, hidden));
             products.push(product(first, Store::Silu, hidden));
-            products.push(product(first, Store::Add, inner));
+            // The activation writes its columns one by one.
+            products.push(MatmulShape { x_home: Home::Buffer, ..product(first, Store::Add, inner) });
         }
         Self {
             hidden_size: 576,

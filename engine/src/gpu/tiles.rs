@@ -3,7 +3,9 @@
 //! Never binds or dispatches. Invariant: the tiles of a choice come in rising `min_rows`, the first with 1.
 
 use firstlight_shaders::matmul::Store;
-use firstlight_shaders::{ComposeError, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split};
+use firstlight_shaders::{
+    ComposeError, Home, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split,
+};
 
 use super::{KernelChoice, MatmulFamily};
 
@@ -18,6 +20,8 @@ pub struct MatmulShape {
     pub bias: bool,
     /// Units of 64 along K.
     pub units: u32,
+    /// Where x lives.
+    pub x_home: Home,
 }
 
 /// One tile of the matrix kernel: from `min_rows` rows on, `tile_rows` a workgroup.
@@ -84,11 +88,12 @@ impl MatmulTile {
         rows: u32,
         groups: u32,
     ) -> Result<(Program, [u32; 3]), ComposeError> {
-        let MatmulShape { format, store, bias, units } = shape;
+        let MatmulShape { format, store, bias, units, x_home } = shape;
         Ok(match self {
             Self::Lanes { tile_rows, .. } => {
                 let (home, subgroups) = (choice.home, choice.subgroups);
-                let v = matmul_lanes::Variant { format, home, store, bias, units, tile_rows, subgroups };
+                let v =
+                    matmul_lanes::Variant { format, home, x_home, store, bias, units, tile_rows, subgroups };
                 (v.program()?, v.workgroups(rows, groups))
             }
             Self::Split { tile_rows, .. } => {

@@ -4,8 +4,7 @@
 
 use crate::error::DeviceError;
 use crate::gpu::{Buffer, Copy, Device, Resource};
-use firstlight_shaders::weights::GROUP_COLUMNS;
-use firstlight_shaders::{Home, TexelFormat};
+use firstlight_shaders::Home;
 
 /// Keys and values of all layers.
 pub struct KvCache {
@@ -41,14 +40,7 @@ impl KvCache {
         let mut parts = Vec::with_capacity(num_layers as usize * 2);
         for _ in 0..num_layers {
             for what in ["KV cache (keys of a layer)", "KV cache (values of a layer)"] {
-                parts.push(match home {
-                    Home::Buffer => Resource::Buffer(device.storage(what, cache_bytes).await?),
-                    Home::Texture => {
-                        let line_bytes = u64::from(GROUP_COLUMNS * TexelFormat::Rgba32.bytes());
-                        let lines = cache_bytes.div_ceil(line_bytes);
-                        Resource::Texture(device.line_texture(what, TexelFormat::Rgba32, lines).await?)
-                    }
-                });
+                parts.push(device.at_home(home, what, cache_bytes).await?);
             }
         }
         let passing = device.passing("KV block on its way", u64::from(num_layers) * 2 * block_bytes).await?;

@@ -13,7 +13,7 @@ use super::plan::{Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
-use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelChoice, SampleOn, Stage};
+use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelChoice, Resource, SampleOn, Stage};
 
 /// Sizes fixed at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,14 +86,14 @@ pub async fn load<S: WeightSource>(
 
     let row_capacity = planner.row_capacity(limits.max_batch_tokens);
     let hidden = planner.activation("hidden", row_capacity, config.hidden_size).await?;
-    let normed = planner.activation("normed", row_capacity, config.hidden_size).await?;
+    let normed = planner.factor("normed", row_capacity, config.hidden_size).await?;
     let qkv_width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
     // A part that is loaded apart pads its columns to a group: room for that behind the last one.
     let qkv = planner.activation("qkv", row_capacity, qkv_width + GROUP_COLUMNS).await?;
-    let attended = planner.activation("attended", row_capacity, config.num_heads * config.head_dim).await?;
+    let attended = planner.factor("attended", row_capacity, config.num_heads * config.head_dim).await?;
     let gated = planner.activation("gated", row_capacity, config.intermediate_size).await?;
     let sample_capacity = planner.row_capacity(limits.max_num_seqs);
-    let sampled = planner.activation("sampled", sample_capacity, config.hidden_size).await?;
+    let sampled = planner.factor("sampled", sample_capacity, config.hidden_size).await?;
     let logits = planner.activation("logits", sample_capacity, config.vocab_size).await?;
 
     let required = |role| tensor(loader.checkpoint, role);
@@ -105,7 +105,7 @@ pub async fn load<S: WeightSource>(
 
     let block_bytes = u64::from(limits.block_size) * u64::from(config.num_kv_heads * config.head_dim) * 4;
     let kv_cache =
-        KvCache::take(device, planner.choice().kv_home, config.num_layers, limits.num_blocks, block_bytes)
+        KvCache::take(device, planner.choice().work_home, config.num_layers, limits.num_blocks, block_bytes)
             .await?;
     let scene = Scene {
         config: &config,
@@ -137,6 +137,7 @@ pub async fn load<S: WeightSource>(
     let head = head.as_ref().unwrap_or(&embedding);
     planner.matmul(Extent::Samples, &sampled, head, Store::Set, &logits, 0).await?;
     let sampler = plan_sampler(planner, &config, &logits, limits.max_num_seqs).await?;
+    let Resource::Buffer(logits_buffer) = logits.buffer else { unreachable!("only factors live elsewhere") };
     Ok(Llama {
         sampler,
         dispatches: planner.take(),
@@ -145,7 +146,7 @@ pub async fn load<S: WeightSource>(
         block_tables,
         table_pitch,
         logits_pitch: logits.pitch,
-        logits: logits.buffer,
+        logits: logits_buffer,
         vocab_size: config.vocab_size,
         weight_bytes: loader.bytes_resident,
         kv_cache,
@@ -342,7 +343,7 @@ async fn plan_attention(
         num_kv_heads: config.num_kv_heads,
         head_vec4s,
         block_size: limits.block_size,
-        kv_home: planner.choice().kv_home,
+        work_home: planner.choice().work_home,
     };
     let bindings = [
         scene.rows.binding(),
@@ -356,9 +357,9 @@ async fn plan_attention(
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
 
     let head_group = config.num_heads / config.num_kv_heads;
-    let KernelChoice { kv_home, subgroups, .. } = planner.choice();
+    let KernelChoice { work_home, subgroups, .. } = planner.choice();
     let block_size = limits.block_size;
-    let variant = paged_attention::Variant { head_vec4s, head_group, block_size, kv_home, subgroups };
+    let variant = paged_attention::Variant { head_vec4s, head_group, block_size, work_home, subgroups };
     check_iterations(planner.device(), variant, scene)?;
     let params = paged_attention::Params {
         q_pitch: buffers.qkv.pitch / 4,

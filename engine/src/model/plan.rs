@@ -4,19 +4,21 @@
 
 use firstlight_shaders::matmul::{Params as MatmulParams, Store};
 use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape};
-use firstlight_shaders::{Program, rms_norm};
+use firstlight_shaders::{Home, Program, rms_norm};
 
 use super::LoadFailure;
 use super::matrix::Matrix;
 use crate::gpu::{
-    Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulShape, MatmulTile, Stage,
-    Tile, Work,
+    Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulShape, MatmulTile, Resource,
+    Stage, Tile, Work,
 };
 
 /// A buffer of rows.
 pub struct RowBuffer {
     /// `[rows][pitch]` floats.
-    pub buffer: Buffer,
+    pub buffer: Resource,
+    /// Where it lives.
+    pub home: Home,
     /// Floats a row: a multiple of a unit of 64, zero behind the width that is written.
     pub pitch: u32,
     /// Floats of a row that count.
@@ -87,9 +89,24 @@ impl<'a> Planner<'a> {
 
     /// Takes a buffer of `rows` rows of `width` floats.
     pub async fn activation(&self, what: &str, rows: u32, width: u32) -> Result<RowBuffer, LoadFailure> {
+        self.activation_at(Home::Buffer, what, rows, width).await
+    }
+
+    /// Takes `rows` rows of `width` floats which a kernel writes for products to read.
+    pub async fn factor(&self, what: &str, rows: u32, width: u32) -> Result<RowBuffer, LoadFailure> {
+        self.activation_at(self.choice.work_home, what, rows, width).await
+    }
+
+    async fn activation_at(
+        &self,
+        home: Home,
+        what: &str,
+        rows: u32,
+        width: u32,
+    ) -> Result<RowBuffer, LoadFailure> {
         let pitch = width.next_multiple_of(64);
-        let buffer = self.device.storage(what, u64::from(rows) * u64::from(pitch) * 4).await?;
-        Ok(RowBuffer { buffer, pitch, width, rows })
+        let bytes = u64::from(rows) * u64::from(pitch) * 4;
+        Ok(RowBuffer { buffer: self.device.at_home(home, what, bytes).await?, home, pitch, width, rows })
     }
 
     /// Adds a kernel that takes one row a workgroup row.
@@ -141,7 +158,7 @@ impl<'a> Planner<'a> {
         y: &RowBuffer,
     ) -> Result<(), LoadFailure> {
         let params = rms_norm::Params { x_pitch: x.pitch / 4, y_pitch: y.pitch / 4, eps };
-        let program = rms_norm::program(x.width / 4, sample_rows.is_some(), self.choice.subgroups)?;
+        let program = rms_norm::program(x.width / 4, sample_rows.is_some(), y.home, self.choice.subgroups)?;
         // Without a gather the binding is there and never read.
         let rows = sample_rows.unwrap_or(gamma);
         let bindings = [x.buffer.binding(), gamma.binding(), rows.binding(), y.buffer.binding()];
@@ -158,8 +175,13 @@ impl<'a> Planner<'a> {
         y: &RowBuffer,
         y_column: u32,
     ) -> Result<(), LoadFailure> {
-        let product =
-            MatmulShape { format: matrix.format, store, bias: matrix.has_bias, units: matrix.units() };
+        let product = MatmulShape {
+            format: matrix.format,
+            store,
+            bias: matrix.has_bias,
+            units: matrix.units(),
+            x_home: x.home,
+        };
         if !self.products.contains(&product) {
             self.products.push(product);
         }

@@ -26,7 +26,7 @@ pub fn norm(shapes: &Shapes, gather: bool, choice: KernelChoice) -> Result<Case,
         bytes_of(sources),
         bytes_of(&vec![POISON; words.len()]),
     ];
-    let program = rms_norm::program(width / 4, gather, choice.subgroups)?;
+    let program = rms_norm::program(width / 4, gather, choice.work_home, choice.subgroups)?;
     let grid = rms_norm::workgroups(sources.len() as u32);
     Ok(Case { program, contents, grid, wanted: vec![(4, words)] })
 }
@@ -75,9 +75,9 @@ pub fn rope(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeError>
     }
     let params = rope_kv_write::Params { pitch: width / 4 };
     let head_vec4s = head_dim / 4;
-    let kv_home = choice.kv_home;
+    let work_home = choice.work_home;
     let variant =
-        rope_kv_write::Variant { num_heads, num_kv_heads: KV_HEADS, head_vec4s, block_size, kv_home };
+        rope_kv_write::Variant { num_heads, num_kv_heads: KV_HEADS, head_vec4s, block_size, work_home };
     let contents = vec![
         bytes_of(&[params]),
         bytes_of(&places),
@@ -163,9 +163,9 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
         bytes_of(&values),
         bytes_of(&vec![POISON; words.len()]),
     ];
-    let KernelChoice { kv_home, subgroups, .. } = choice;
+    let KernelChoice { work_home, subgroups, .. } = choice;
     let variant =
-        paged_attention::Variant { head_vec4s: head_dim / 4, head_group, block_size, kv_home, subgroups };
+        paged_attention::Variant { head_vec4s: head_dim / 4, head_group, block_size, work_home, subgroups };
     let grid = variant.workgroups(num_heads, 3);
     Ok(Case { program: variant.program()?, contents, grid, wanted: vec![(6, words)] })
 }
