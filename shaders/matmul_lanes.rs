@@ -28,8 +28,8 @@ pub struct Variant {
     pub subgroups: bool,
 }
 
-/// Threads of a workgroup: 4 slices of 8 lanes.
-const WORKGROUP: u32 = 32;
+/// Threads of a workgroup: 2 slices of 8 lanes.
+const WORKGROUP: u32 = 16;
 
 impl Variant {
     /// The kernel's text and bindings.
