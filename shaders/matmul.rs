@@ -153,15 +153,15 @@ impl Draft<'_> {
         let [data, scales] = weight_bindings(self.format, self.home);
         Ok(Program {
             name: format!(
-                "{}/{}/{}/k{} in a {}/{}x{TILE_COLUMNS}/{}{}{}",
+                "{}/{}/{}/k{}/{}x{TILE_COLUMNS}/{}{}{}{}",
                 self.kernel,
                 self.format.name(),
                 self.home.name(),
                 self.units * UNIT,
-                self.x_home.name(),
                 self.tile_rows,
                 self.store.name(),
                 if self.bias { "/bias" } else { "" },
+                if self.x_home == Home::Texture { "/x_texture" } else { "" },
                 if self.subgroups { "/subgroups" } else { "" },
             ),
             wgsl: compose(&[self.header, &[("UNITS", self.units)]].concat(), self.text, &snippets)?,

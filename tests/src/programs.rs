@@ -38,12 +38,20 @@ pub fn all_subjects() -> Vec<Subject> {
     subjects.extend(embeddings());
     subjects.extend(norms());
     subjects.extend(attention());
-    let rope = rope_kv_write::Variant { num_heads: 9, num_kv_heads: 3, head_vec4s: 16, block_size: 16 };
-    let rope = rope.program().expect("rope composes");
+    for work_home in [Home::Buffer, Home::Texture] {
+        let rope = rope_kv_write::Variant {
+            num_heads: 9,
+            num_kv_heads: 3,
+            head_vec4s: 16,
+            block_size: 16,
+            work_home,
+        };
+        let rope = rope.program().expect("rope composes");
+        subjects.push(Subject::new::<rope_kv_write::Params>(rope, rope_kv_write::PARAMS));
+    }
     let silu = silu_mul::program().expect("silu_mul composes");
     let sample = sample::program().expect("sample composes");
     subjects.extend([
-        Subject::new::<rope_kv_write::Params>(rope, rope_kv_write::PARAMS),
         Subject::new::<silu_mul::Params>(silu, silu_mul::PARAMS),
         Subject::new::<sample::Params>(sample, sample::PARAMS).and::<sample::Row>("Row", sample::ROW),
     ]);
@@ -63,12 +71,23 @@ fn matrix_kernels() -> Vec<Subject> {
         for store in Store::ALL {
             // A bias snippet does not know the tile, nor a tile the bias: one tile has both.
             for (tile_rows, bias) in [(1, true), (1, false), (2, false), (4, false), (8, false)] {
-                for home in [Home::Buffer, Home::Texture] {
-                    for subgroups in [false, true] {
-                        let lanes =
-                            matmul_lanes::Variant { format, units, home, store, bias, tile_rows, subgroups };
-                        programs.push(lanes.program());
-                    }
+                for (home, x_home, subgroups) in [
+                    (Home::Buffer, Home::Buffer, false),
+                    (Home::Texture, Home::Buffer, true),
+                    (Home::Texture, Home::Texture, true),
+                    (Home::Texture, Home::Texture, false),
+                ] {
+                    let lanes = matmul_lanes::Variant {
+                        format,
+                        units,
+                        home,
+                        x_home,
+                        store,
+                        bias,
+                        tile_rows,
+                        subgroups,
+                    };
+                    programs.push(lanes.program());
                 }
                 programs.push(matvec_split::Variant { format, units, store, bias, tile_rows }.program());
             }
@@ -95,7 +114,9 @@ fn norms() -> Vec<Subject> {
     let mut programs = Vec::new();
     for width_vec4s in [2, 144] {
         for (gather, subgroups) in [(false, false), (false, true), (true, false), (true, true)] {
-            programs.push(rms_norm::program(width_vec4s, gather, subgroups));
+            for y_home in [Home::Buffer, Home::Texture] {
+                programs.push(rms_norm::program(width_vec4s, gather, y_home, subgroups));
+            }
         }
     }
     programs
@@ -109,7 +130,9 @@ fn attention() -> Vec<Subject> {
     for head_vec4s in [2, 4, 6, 16, 32] {
         for head_group in [1, 2, 3, 4, 7, 8] {
             for subgroups in [false, true] {
-                let variant = paged_attention::Variant { head_vec4s, head_group, block_size: 16, subgroups };
+                let work_home = if subgroups { Home::Texture } else { Home::Buffer };
+                let variant =
+                    paged_attention::Variant { head_vec4s, head_group, block_size: 16, work_home, subgroups };
                 let program = variant.program().expect("attention composes");
                 // Groups of 1 and 7 are one program, and so are those of 4 and 8.
                 if !programs.contains(&program) {

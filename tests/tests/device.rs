@@ -51,6 +51,7 @@ type Asked = (Vec<u32>, SamplingParams);
 const SPLIT: KernelChoice = KernelChoice {
     matmul: MatmulFamily::Split,
     home: Home::Buffer,
+    work_home: Home::Buffer,
     subgroups: false,
     sample_on: SampleOn::Gpu,
 };
@@ -356,8 +357,13 @@ fn weights_in_pieces_give_the_same_logits() {
         matrix_type,
         ..TinyModel::default()
     };
-    let lanes =
-        |home| KernelChoice { matmul: MatmulFamily::Lanes, home, subgroups: false, sample_on: SampleOn::Cpu };
+    let lanes = |home| KernelChoice {
+        matmul: MatmulFamily::Lanes,
+        home,
+        work_home: Home::Buffer,
+        subgroups: false,
+        sample_on: SampleOn::Cpu,
+    };
     // 64 groups of 32 columns of 64 F32 weights take half a MiB; one more does not fit. As Q8_0 they take 131,072 bytes.
     let f32s = LimitCaps { max_binding_bytes: 65 * 8192 - 16, ..LimitCaps::default() };
     let bytes = LimitCaps { max_binding_bytes: 262_144 - 16, ..LimitCaps::default() };

@@ -280,19 +280,26 @@ fn biases_and_a_separate_head_equal_the_reference() {
 const GPU_CHOICE: KernelChoice = KernelChoice {
     matmul: MatmulFamily::Split,
     home: Home::Buffer,
+    work_home: Home::Buffer,
     subgroups: false,
     sample_on: SampleOn::Gpu,
 };
 
 /// Every set of kernels that an adapter may get.
 fn choices() -> Vec<KernelChoice> {
-    let lanes = |home, subgroups| KernelChoice {
+    let lanes = |home, work_home, subgroups| KernelChoice {
         matmul: MatmulFamily::Lanes,
         home,
+        work_home,
         subgroups,
         sample_on: SampleOn::Cpu,
     };
-    vec![lanes(Home::Texture, true), lanes(Home::Texture, false), lanes(Home::Buffer, true), GPU_CHOICE]
+    vec![
+        lanes(Home::Texture, Home::Texture, true),
+        lanes(Home::Texture, Home::Buffer, false),
+        lanes(Home::Buffer, Home::Buffer, true),
+        GPU_CHOICE,
+    ]
 }
 
 fn tiny(model: &TinyModel) -> Checkpoint<MemorySource> {

@@ -91,15 +91,18 @@ fn kind(module: &Module, global: &GlobalVariable) -> BindingKind {
             BindingKind::ReadWrite
         }
         (AddressSpace::Storage { .. }, _) => BindingKind::Read,
-        (_, &TypeInner::Image { class: ImageClass::Storage { format, access }, .. })
-            if access == StorageAccess::LOAD =>
-        {
-            BindingKind::ReadTexture(match format {
+        (_, &TypeInner::Image { class: ImageClass::Storage { format, access }, .. }) => {
+            let texel = match format {
                 StorageFormat::R32Uint => TexelFormat::R32,
                 StorageFormat::Rg32Uint => TexelFormat::Rg32,
                 StorageFormat::Rgba32Uint => TexelFormat::Rgba32,
                 other => panic!("{other:?} is no texel of ours"),
-            })
+            };
+            match access {
+                StorageAccess::LOAD => BindingKind::ReadTexture(texel),
+                StorageAccess::STORE => BindingKind::WriteTexture(texel),
+                other => panic!("a texture is read or written, not {other:?}"),
+            }
         }
         (space, _) => panic!("nothing of ours is bound in {space:?}"),
     }
@@ -146,7 +149,9 @@ fn default_limits_are_kept() {
         let Program { name, bindings, .. } = &subject.program;
         let count = |wanted: fn(&BindingKind) -> bool| bindings.iter().filter(|&b| wanted(b)).count();
         assert!(count(|b| matches!(b, BindingKind::Read | BindingKind::ReadWrite)) <= 8, "{name}");
-        assert!(count(|b| matches!(b, BindingKind::ReadTexture(_))) <= 4, "{name}");
+        let is_texture =
+            |b: &BindingKind| matches!(b, BindingKind::ReadTexture(_) | BindingKind::WriteTexture(_));
+        assert!(count(is_texture) <= 4, "{name}");
         let workgroup_bytes: u32 = module
             .global_variables
             .iter()

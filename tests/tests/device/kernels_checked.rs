@@ -15,13 +15,14 @@ use super::SPLIT;
 const LANES: KernelChoice = KernelChoice {
     matmul: MatmulFamily::Lanes,
     home: Home::Texture,
+    work_home: Home::Texture,
     subgroups: true,
     sample_on: SampleOn::Cpu,
 };
 
 /// A small model's sizes: few turns of each loop.
 fn shapes(format: WeightFormat) -> Shapes {
-    let product = |store, bias| MatmulShape { format, store, bias, units: 2 };
+    let product = |store, bias| MatmulShape { format, store, bias, units: 2, x_home: Home::Buffer };
     Shapes {
         hidden_size: 72,
         num_heads: 6,
@@ -39,7 +40,11 @@ fn every_choice_passes_on_this_adapter() {
     let mut cache = KernelCache::default();
     for (choice, format, kernels) in [
         (LANES, WeightFormat::Q4_1, 3 * 3 + 6),
-        (KernelChoice { home: Home::Buffer, subgroups: false, ..LANES }, WeightFormat::F16, 3 * 3 + 6),
+        (
+            KernelChoice { home: Home::Buffer, work_home: Home::Buffer, subgroups: false, ..LANES },
+            WeightFormat::F16,
+            3 * 3 + 6,
+        ),
         (SPLIT, WeightFormat::Q8_0, 5 + 7),
     ] {
         let mut shapes = shapes(format);
@@ -60,7 +65,13 @@ fn every_format_passes() {
     let device = open(DeviceOptions::default());
     let shapes = Shapes {
         products: WeightFormat::ALL
-            .map(|format| MatmulShape { format, store: Store::Set, bias: false, units: 1 })
+            .map(|format| MatmulShape {
+                format,
+                store: Store::Set,
+                bias: false,
+                units: 1,
+                x_home: Home::Buffer,
+            })
             .to_vec(),
         embeddings: WeightFormat::ALL.to_vec(),
         ..shapes(WeightFormat::F32)
@@ -109,15 +120,20 @@ fn a_matrix_kernel_made_wrong_is_refused_by_name() {
 
 #[test]
 fn a_row_kernel_made_wrong_is_refused_by_name() {
-    check_found(LANES, "rms_norm/72/subgroups", "inverseSqrt(mean", "sqrt(mean");
-    check_found(SPLIT, "rms_norm/72/gather/workgroup", "source = sample_rows[row]", "source = row");
+    check_found(LANES, "rms_norm/72/texture/subgroups", "inverseSqrt(mean", "sqrt(mean");
+    check_found(SPLIT, "rms_norm/72/gather/buffer/workgroup", "source = sample_rows[row]", "source = row");
     // A number that is none.
-    check_found(LANES, "rms_norm/72/subgroups", "* scale * gamma[i]", "* scale * gamma[i] / (scale - scale)");
+    check_found(
+        LANES,
+        "rms_norm/72/texture/subgroups",
+        "* scale * gamma[i]",
+        "* scale * gamma[i] / (scale - scale)",
+    );
     let rope = |from, to| check_found(LANES, "rope_kv_write", from, to);
     rope("a * cosine - b * sine", "a * cosine + b * sine");
-    rope("* params.block_size + slot] = turned_b", "* params.block_size + slot] = turned_a");
+    rope("* BLOCK_SIZE + slot, turned_b)", "* BLOCK_SIZE + slot, turned_a)");
     // A key beside its place.
-    rope("let slot = place.z % params.block_size;", "let slot = (place.z + 1u) % params.block_size;");
+    rope("let slot = place.z % BLOCK_SIZE;", "let slot = (place.z + 1u) % BLOCK_SIZE;");
     // One position too few.
     let fewer = "let last = max(rows[row].y, 1u) - 1u;";
     check_found(LANES, "paged_attention_lanes/", "let last = rows[row].y;", fewer);

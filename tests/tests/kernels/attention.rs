@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use firstlight_shaders::Home;
 use firstlight_shaders::paged_attention::{Params, Variant, cpu};
 use firstlight_tests::TestRng;
 
@@ -13,6 +14,7 @@ struct Shape {
     head_dim: usize,
     head_group: usize,
     num_kv_heads: usize,
+    work_home: Home,
     subgroups: bool,
 }
 
@@ -22,6 +24,7 @@ impl Shape {
             block_size: block_size as u32,
             head_vec4s: self.head_dim as u32 / 4,
             head_group: self.head_group as u32,
+            work_home: self.work_home,
             subgroups: self.subgroups,
         }
     }
@@ -39,9 +42,10 @@ impl Shape {
     }
 }
 
-/// The default model's heads.
+/// The default model's heads, and the homes that adapters get.
 fn default_shape(subgroups: bool) -> Shape {
-    Shape { head_dim: 64, head_group: 3, num_kv_heads: 2, subgroups }
+    let work_home = if subgroups { Home::Texture } else { Home::Buffer };
+    Shape { head_dim: 64, head_group: 3, num_kv_heads: 2, work_home, subgroups }
 }
 
 /// A sequence of `asks.end` positions in the cache, of which `asks` are rows of the batch: the last one is a decode row.
@@ -201,11 +205,30 @@ fn heads_and_groups_of_other_sizes() {
         for (head_dim, head_group, num_kv_heads) in
             [(24, 1, 2), (24, 7, 1), (8, 3, 1), (40, 4, 2), (80, 8, 1), (128, 4, 1)]
         {
-            let shape = Shape { head_dim, head_group, num_kv_heads, subgroups };
+            let shape = Shape { head_dim, head_group, num_kv_heads, ..default_shape(subgroups) };
             let asks = [0..10, 16..17, 64..65, 62..66];
             let sequences: Vec<_> =
                 asks.into_iter().zip(1..).map(|(asks, seed)| Sequence::new(shape, seed, asks)).collect();
             check(&mut bench, shape, 16, &sequences);
+        }
+    }
+}
+
+/// Wherever the cache and the rows live, the bits are the same; blocks may end in the middle of a texture's row.
+#[test]
+fn homes_do_not_matter() {
+    for subgroups in [true, false] {
+        let shape = default_shape(subgroups);
+        let mut bench = shape.bench();
+        let mut at = |work_home, block_size| {
+            let rows = run(&mut bench, Shape { work_home, ..shape }, block_size, &mixed(shape));
+            rows.iter().map(|row| bits(row)).collect::<Vec<_>>()
+        };
+        for block_size in [8, 16, 24] {
+            assert!(
+                at(Home::Texture, block_size) == at(Home::Buffer, block_size),
+                "{subgroups} {block_size}"
+            );
         }
     }
 }
@@ -283,7 +306,7 @@ fn loops_stay_below_the_drivers_limit() {
             for head_group in [1, 2, 3, 4, 7, 8] {
                 // Four heads of 64 dimensions a workgroup cost more than the default model's three.
                 let context = if head_vec4s == 16 && head_group % 4 == 0 { 8192 } else { context };
-                let variant = Variant { head_vec4s, head_group, block_size: 16, subgroups };
+                let variant = Variant { head_vec4s, head_group, ..shape.variant(16) };
                 assert!(variant.iterations(context) < 60_000, "{variant:?} at {context}");
             }
         }

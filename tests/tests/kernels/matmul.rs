@@ -54,7 +54,18 @@ impl Kernel {
 }
 
 fn lanes(format: WeightFormat, home: Home, store: Store, tile_rows: u32, subgroups: bool) -> Kernel {
-    Kernel::Lanes(matmul_lanes::Variant { format, units: 1, home, store, bias: false, tile_rows, subgroups })
+    // x lives where the weights do: both homes are seen.
+    let x_home = home;
+    Kernel::Lanes(matmul_lanes::Variant {
+        format,
+        units: 1,
+        home,
+        x_home,
+        store,
+        bias: false,
+        tile_rows,
+        subgroups,
+    })
 }
 
 fn split(format: WeightFormat, store: Store, tile_rows: u32) -> Kernel {

@@ -1,5 +1,6 @@
 //! The norm with and without subgroups, of all rows and of chosen ones.
 
+use firstlight_shaders::Home;
 use firstlight_shaders::rms_norm::{Params, cpu, iterations, program, workgroups};
 use firstlight_tests::TestRng;
 
@@ -26,7 +27,9 @@ fn run(
     }
     let rows = chosen.map_or(x.len(), <[u32]>::len);
     let params = Params { x_pitch: x_pitch as u32 / 4, y_pitch: y_pitch as u32 / 4, eps: EPS };
-    let program = program(width as u32 / 4, chosen.is_some(), subgroups).expect("it composes");
+    // The homes that adapters get.
+    let y_home = if subgroups { Home::Texture } else { Home::Buffer };
+    let program = program(width as u32 / 4, chosen.is_some(), y_home, subgroups).expect("it composes");
     let what = program.name.clone();
     let written = bench.run(
         program,

@@ -1,5 +1,6 @@
 //! Rotary embedding of q and k, and the cache's slots: each key and value in its place, everything else as it was.
 
+use firstlight_shaders::Home;
 use firstlight_shaders::rope_kv_write::{Params, Variant, cpu};
 use firstlight_tests::TestRng;
 
@@ -35,8 +36,15 @@ fn angles(frequencies: &[f64], positions: impl Iterator<Item = usize> + Clone) -
 
 /// Rows of (position, slot), one after the other.
 fn check(bench: &mut Bench, shape: &Shape, rows: &[(usize, usize)]) {
+    [Home::Buffer, Home::Texture].into_iter().for_each(|home| check_at(bench, home, shape, rows));
+}
+
+fn check_at(bench: &mut Bench, work_home: Home, shape: &Shape, rows: &[(usize, usize)]) {
     let &Shape { num_heads, num_kv_heads, head_dim, block_size } = shape;
-    let what = format!("{num_heads}/{num_kv_heads} heads of {head_dim}, blocks of {block_size}");
+    let what = format!(
+        "{num_heads}/{num_kv_heads} heads of {head_dim}, blocks of {block_size} in a {}",
+        work_home.name()
+    );
     let heads = num_heads + 2 * num_kv_heads;
     let pitch = heads * head_dim + 4;
     let mut random = TestRng::new(heads as u64);
@@ -50,6 +58,7 @@ fn check(bench: &mut Bench, shape: &Shape, rows: &[(usize, usize)]) {
         num_kv_heads: num_kv_heads as u32,
         head_vec4s: head_dim as u32 / 4,
         block_size: block_size as u32,
+        work_home,
     };
     let frequencies = frequencies(head_dim);
     let places: Vec<_> = rows.iter().map(|&(p, slot)| [u32::MAX, p as u32, slot as u32, u32::MAX]).collect();
