@@ -17,8 +17,10 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::js_sys;
 
-/// A name, and what panics where it does not hold.
-type Claim = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()>>>);
+/// Panics where the claim does not hold.
+type Prove = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+/// A claim's name, and itself.
+type Claim = (&'static str, Prove);
 
 /// Makes a module's list of its functions.
 macro_rules! claims {
@@ -40,7 +42,7 @@ const WORKER: &[(&str, &[Claim])] = &[
 ];
 
 /// Those about `page` or `worker`, by the names under which they are listed.
-pub fn of(thread: &str) -> impl Iterator<Item = (String, fn() -> Pin<Box<dyn Future<Output = ()>>>)> {
+pub fn of(thread: &str) -> impl Iterator<Item = (String, Prove)> {
     let (thread, modules) = if thread == "page" { ("page", PAGE) } else { ("worker", WORKER) };
     modules.iter().flat_map(move |(module, claims)| {
         claims.iter().map(move |(name, prove)| (format!("{thread}: {module}::{name}"), *prove))
