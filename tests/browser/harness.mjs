@@ -126,12 +126,13 @@ const TYPES = {
  *   cutAfter  {"name": bytes}: the connection breaks after so many bytes of the body, once, then the entry is gone
  *   rate      bytes a second at most of each answer's body (null: as fast as it goes)
  *   missing   names that are answered 404
+ *   statuses  {"name": status}: answered with this, and with nothing
  *   headers   more headers on every answer
  *
  * `requests` lists {name, method, range, status, sent} in their order.
  */
 export async function host({ under = "/", dist = DIST, files = {}, ...knobs } = {}) {
-  const site = { under, files, ranges: true, cutAfter: {}, rate: null, missing: new Set(), headers: {}, requests: [], ...knobs };
+  const site = { under, files, ranges: true, cutAfter: {}, rate: null, missing: new Set(), statuses: {}, headers: {}, requests: [], ...knobs };
   const find = (name) => {
     if (Object.hasOwn(site.files, name)) {
       return site.files[name];
@@ -161,6 +162,11 @@ async function answer(site, find, request, response) {
   const name = path.startsWith(site.under) ? path.slice(site.under.length) || "index.html" : undefined;
   const seen = { name: name ?? path, method: request.method, range: request.headers.range ?? null, status: 200, sent: 0 };
   site.requests.push(seen);
+  if (Object.hasOwn(site.statuses, name)) {
+    seen.status = site.statuses[name];
+    response.writeHead(seen.status, site.headers).end();
+    return;
+  }
   const found = name === undefined || site.missing.has(name) ? undefined : find(name);
   if (found === undefined) {
     seen.status = 404;

@@ -2,24 +2,24 @@
 //!
 //! It computes nothing that takes long. Invariant: nothing is loaded from another host unless the user asked for it.
 
-mod answers;
+pub mod answers;
 mod app;
 mod banners;
-mod composer;
-mod conversation;
-mod files;
+pub mod composer;
+pub mod conversation;
+pub mod files;
 mod forms;
 mod header;
-mod keys;
-mod lane;
-mod link;
+pub mod keys;
+pub mod lane;
+pub mod link;
 mod models;
 mod opening;
 mod progress;
-mod prose;
+pub mod prose;
 mod sampling;
 mod sources;
-mod state;
+pub mod state;
 mod timelines;
 
 /// Makes the page.

@@ -2,17 +2,17 @@
 //!
 //! It never touches the DOM. Invariant: as [`crate::protocol`] says, every ask ends in one `Finished`.
 
-mod blob;
-mod catalog;
-mod clock;
+pub mod blob;
+pub mod catalog;
+pub mod clock;
 mod desk;
-mod fetch;
-mod incoming;
-mod meter;
-mod obtain;
+pub mod fetch;
+pub mod incoming;
+pub mod meter;
+pub mod obtain;
 mod replay;
 mod server;
-mod store;
+pub mod store;
 mod tab;
 
 use firstlight_engine::clock::Clock;

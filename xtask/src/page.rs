@@ -4,6 +4,7 @@
 //! what it can with the other builds.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::command::{capture, say, watch};
 use crate::workspace::Workspace;
@@ -53,6 +54,36 @@ pub fn build(workspace: &Workspace, model: Option<PathBuf>) -> Result<(), String
         "--package",
         "firstlight-web",
     ]))?;
+    let built = workspace.target_folder().join(target).join(PROFILE).join("firstlight_web.wasm");
+    let mut glue = glue(workspace)?;
+    glue.arg(built).arg(workspace.root.join("web")).arg(folder(workspace));
+    if let Some(file) = model {
+        glue.args(["--model", MODEL_NAME]).arg(file);
+    }
+    say(capture(&mut glue)?.trim());
+    Ok(())
+}
+
+/// Makes the claims about the page that are made in Rust, beside the tools that run them. The page has been made: both share
+/// what they depend on.
+///
+/// # Errors
+/// They do not compile.
+pub fn build_claims(workspace: &Workspace) -> Result<(), String> {
+    let target = wasm::TARGET;
+    let mut cargo = workspace.cargo(&["rustc", "--locked", "--profile", PROFILE, "--target", target]);
+    cargo.args(["--package", "firstlight-web", "--example", "claims"]);
+    // Compiled in half the time: nobody downloads it.
+    watch(cargo.args(["--", "-C", "opt-level=0"]))?;
+    let built = workspace.target_folder().join(target).join(PROFILE).join("examples/claims.wasm");
+    let mut glue = glue(workspace)?;
+    glue.arg("--module").arg(built).arg(workspace.target_folder().join("browser/claims"));
+    say(capture(&mut glue)?.trim());
+    Ok(())
+}
+
+/// The program that makes what browsers load of what the compiler makes.
+fn glue(workspace: &Workspace) -> Result<Command, String> {
     watch(&mut workspace.cargo(&[
         "build",
         "--release",
@@ -61,13 +92,6 @@ pub fn build(workspace: &Workspace, model: Option<PathBuf>) -> Result<(), String
         "--bin",
         "firstlight-glue",
     ]))?;
-    let built = workspace.target_folder().join(target).join(PROFILE).join("firstlight_web.wasm");
     let glue = format!("firstlight-glue{}", std::env::consts::EXE_SUFFIX);
-    let mut glue = std::process::Command::new(workspace.profile_folder.join(glue));
-    glue.arg(built).arg(workspace.root.join("web")).arg(folder(workspace));
-    if let Some(file) = model {
-        glue.args(["--model", MODEL_NAME]).arg(file);
-    }
-    say(capture(&mut glue)?.trim());
-    Ok(())
+    Ok(Command::new(workspace.profile_folder.join(glue)))
 }

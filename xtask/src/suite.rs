@@ -50,6 +50,7 @@ pub fn run(full: bool) -> Result<(), String> {
     timed("lints", || lints(&workspace))?;
     // Before the program, which has it in it.
     timed("page", || page::build(&workspace, None))?;
+    timed("claims in the browser", || page::build_claims(&workspace))?;
     timed("build", || {
         workspace.build_binary()?;
         watch(&mut workspace.cargo(&["test", "--release", "--locked", "--workspace", "--no-run"]))
@@ -100,7 +101,7 @@ fn lints(workspace: &Workspace) -> Result<(), String> {
         wasm::TARGET,
     ];
     let mut browser: Command = workspace.cargo(&["clippy", "--profile", "page", "--locked"]);
-    watch(browser.args(packages).args(["--", "-D", "warnings"]))
+    watch(browser.args(packages).args(["--lib", "--examples", "--", "-D", "warnings"]))
 }
 
 fn timed<T>(name: &str, step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {

@@ -315,8 +315,11 @@ impl Page {
         let Some(pending) = self.pending.try_update_value(std::mem::take) else { return };
         let at = now();
         for (ask, more, tokens) in pending {
-            let Some(answer) = self.answer(ask) else { continue };
-            if untrack(|| !answer.ended() && answer.state.get() != AnswerState::Streaming) {
+            // What comes behind an end belongs to nothing any more.
+            let Some(answer) = self.answer(ask).filter(|answer| untrack(|| !answer.ended())) else {
+                continue;
+            };
+            if answer.state.with_untracked(|state| *state != AnswerState::Streaming) {
                 answer.state.set(AnswerState::Streaming);
             }
             answer.text.update(|text| text.push_str(&more));

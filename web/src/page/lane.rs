@@ -16,7 +16,8 @@ pub fn open_on_demand(
     let Some(page) = use_context::<Page>() else { return };
     Effect::new(move |_| {
         let Some(id) = page.lane.get() else { return };
-        let found = session.with_untracked(|session| {
+        // The request may be known to the page's answer before the first word of its timeline: then this runs again.
+        let found = session.with(|session| {
             let mut known = session.sealed.iter().rev().chain(session.live.values());
             known.find(|timeline| timeline.id == id).map(|timeline| timeline.engine_id.0)
         });

@@ -31,7 +31,11 @@ impl BlobSource {
         let part = self.blob.slice_with_f64_and_f64(from, to).map_err(|error| failed(words(&error)))?;
         let buffer = JsFuture::from(part.array_buffer()).await.map_err(|error| failed(words(&error)))?;
         let buffer: js_sys::ArrayBuffer = buffer.dyn_into().map_err(|_| failed("no bytes came".into()))?;
-        Ok(js_sys::Uint8Array::new(&buffer).to_vec())
+        let bytes = js_sys::Uint8Array::new(&buffer).to_vec();
+        match bytes.len() == len {
+            true => Ok(bytes),
+            false => Err(failed(format!("{} bytes came of the {len} from {offset} on", bytes.len()))),
+        }
     }
 
     /// All of a file that is text, if it has no more than `most` bytes.

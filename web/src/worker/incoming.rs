@@ -79,12 +79,6 @@ impl Incoming {
                 let header = |name: &str| response.headers().get(name).ok().flatten();
                 let length = header("content-length").and_then(|text| text.parse::<u64>().ok());
                 let range = header("content-range").and_then(|text| parse_range(&text));
-                let (from, total) = match (response.status(), range) {
-                    (206, Some((begin, total))) if begin == from => (from, total),
-                    (206, _) => return Err(format!("{url} sent another range than the one asked for")),
-                    // A compressed body is longer than its header says; nothing is promised then.
-                    _ => (0, length.filter(|_| header("content-encoding").is_none())),
-                };
                 if response.status() == 416 {
                     let total =
                         header("content-range").and_then(|text| text.strip_prefix("bytes */")?.parse().ok());
@@ -95,6 +89,12 @@ impl Incoming {
                     }
                     return Self::empty(url, from);
                 }
+                let (from, total) = match (response.status(), range) {
+                    (206, Some((begin, total))) if begin == from => (from, total),
+                    (206, _) => return Err(format!("{url} sent another range than the one asked for")),
+                    // A compressed body is longer than its header says; nothing is promised then.
+                    _ => (0, length.filter(|_| header("content-encoding").is_none())),
+                };
                 let body = response.body().ok_or_else(|| format!("{url} has no bytes"))?;
                 (body, url.clone(), from, total)
             }
