@@ -49,7 +49,8 @@ const wllama = (settings) => ({
 });
 
 const PEERS = {
-  "transformers.js-webgpu": transformers({ device: "webgpu", dtype: "q4", threads: 2 }),
+  "transformers.js-webgpu-q4": transformers({ device: "webgpu", dtype: "q4", threads: 2 }),
+  "transformers.js-webgpu-f32": transformers({ device: "webgpu", dtype: "fp32", threads: 2 }),
   "transformers.js-wasm-q4": transformers({ device: "wasm", dtype: "q4", threads: 2 }),
   "transformers.js-wasm-f32": transformers({ device: "wasm", dtype: "fp32", threads: 2 }),
   "wllama-webgpu": wllama({ threads: 2, gpu: true }),
@@ -96,12 +97,12 @@ async function measurePeer({ library, files, settings }, tokens) {
     const before = performance.now();
     await answer(WARM_UP, WARM_UP_TOKENS);
     const warm = performance.now() - before;
-    const { times, prompt_tokens, text, cached = 0 } = await answer(PROMPT, tokens);
+    const { times, prompt_tokens, text, own_rest } = await answer(PROMPT, tokens);
     same(times.length, tokens, "tokens that were told one by one");
-    const [first, rest] = [times[0], times.at(-1) - times[0]];
+    const [first, rest] = [times[0], own_rest ?? times.at(-1) - times[0]];
     const { version } = JSON.parse(readFileSync(packaged(`${library}/package.json`), "utf8"));
     const { threads } = loaded;
-    return { version, load, warm, first, rest, prompt_tokens, tokens, cached, threads, ...(await adapter(page)), text };
+    return { version, load, warm, first, rest, prompt_tokens, tokens, threads, ...(await adapter(page)), text };
   } finally {
     await chromium.close();
     await site.close();
@@ -144,8 +145,9 @@ let figures;
 try {
   figures = name === "firstlight" ? await measureFirstlight(tokens) : await measurePeer(PEERS[name], tokens);
 } catch (error) {
-  figures = { failed: String(error?.message ?? error).split("\n")[0] };
+  const sentence = String(error?.message ?? error).split("\n")[0];
+  figures = { failed: sentence.replace(/^page\.\w+: /, "").replace(/^(Error: )+/, "") };
 }
 for (const [key, value] of Object.entries(figures)) {
-  console.log(`${key}=${typeof value === "number" ? Number(value.toFixed(3)) : JSON.stringify(String(value)).slice(1, -1)}`);
+  console.log(`${key}=${typeof value === "number" ? Number(value.toFixed(3)) : String(value).replace(/\s+/g, " ").trim()}`);
 }

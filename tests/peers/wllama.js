@@ -5,13 +5,20 @@ import { Wllama } from "/node_modules/@wllama/wllama/esm/index.js";
 let wllama;
 
 export async function load({ file, threads, gpu }) {
-  wllama = new Wllama({ default: "/node_modules/@wllama/wllama/esm/wasm/wllama.wasm" }, { suppressNativeLog: true });
-  if (gpu && !wllama.isSupportWebGPU()) {
-    throw new Error("wllama finds no WebGPU that it can use in this browser");
-  }
+  const lines = [];
+  const hear = (...words) => lines.push(words.join(" "));
+  const logger = { debug: hear, log: hear, warn: hear, error: hear };
+  wllama = new Wllama({ default: "/node_modules/@wllama/wllama/esm/wasm/wllama.wasm" }, { suppressNativeLog: !gpu, logger });
   const model = new URL(file, location.href).href;
   await wllama.loadModelFromUrl(model, { n_threads: threads, n_gpu_layers: gpu ? undefined : 0, n_ctx: 1024 });
-  return { threads: wllama.getNumThreads(), multithread: wllama.isMultithread() };
+  // It falls back on the processor in silence; only llama.cpp's log tells where the weights went.
+  if (gpu && !lines.some((line) => /WebGPU\S* +model buffer size/.test(line))) {
+    const adapter = await navigator.gpu?.requestAdapter();
+    const f16 = adapter?.features.has("shader-f16") ? "has" : "lacks";
+    const found = adapter ? `this browser's adapter, which ${f16} shader-f16` : "this browser, which has no adapter";
+    throw new Error(`it found no WebGPU that it can use in ${found}, and went on with the processor alone, in silence`);
+  }
+  return { threads: wllama.getNumThreads() };
 }
 
 export async function answer(prompt, tokens) {
@@ -31,6 +38,10 @@ export async function answer(prompt, tokens) {
       said = { usage: usage ?? said.usage, timings: timings ?? said.timings };
     },
   });
-  const { cache_n: cached = 0, prompt_n: computed } = said.timings ?? {};
-  return { prompt_tokens: said.usage?.prompt_tokens ?? cached + computed, cached, times, text, own: said.timings };
+  // A token is told while the next one is computed, and the last two at once: from first to last by its own clock.
+  const { cache_n: cached = 0, prompt_n: computed, predicted_ms: own_rest } = said.timings ?? {};
+  if (cached > 4) {
+    throw new Error(`${cached} tokens of the prompt came from its cache`);
+  }
+  return { prompt_tokens: said.usage?.prompt_tokens ?? cached + computed, times, text, own_rest };
 }
