@@ -1,7 +1,7 @@
 //! What the tests of the page need: a browser with WebGPU, Node, and two packages that drive and judge it.
 //!
 //! A browser and a Node that are there are used as they are. Invariant: a folder of packages with a stamp holds exactly what
-//! tests/browser/package-lock.json says; the stamp is written last.
+//! its package-lock.json in tests/ says; the stamp is written last.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,6 +52,11 @@ pub struct Tools {
 }
 
 impl Tools {
+    /// The Node that drives the browser.
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
     /// As variables for the suite.
     pub fn settings(&self, workspace: &Workspace) -> Vec<(&'static str, PathBuf)> {
         vec![
@@ -68,7 +73,33 @@ impl Tools {
 /// # Errors
 /// No browser or no Node, and none can be installed; or no network for the packages.
 pub fn ensure(workspace: &Workspace) -> Result<Tools, String> {
-    Ok(Tools { browser: browser()?, node: node()?, modules: modules(workspace)? })
+    Ok(Tools { browser: browser()?, node: node()?, modules: modules(workspace, Packages::Tests)? })
+}
+
+/// Packages of Node: a package-lock.json in a folder of tests/, and a folder of that name beside the builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packages {
+    /// What drives a browser and judges a page: small.
+    Tests,
+    /// Other engines that run in a browser: half a gigabyte.
+    Peers,
+}
+
+impl Packages {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tests => "browser",
+            Self::Peers => "peers",
+        }
+    }
+
+    /// Those that were asked for.
+    fn titles(self) -> &'static str {
+        match self {
+            Self::Tests => "playwright-core, axe-core",
+            Self::Peers => "@huggingface/transformers, @wllama/wllama",
+        }
+    }
 }
 
 fn browser() -> Result<PathBuf, String> {
@@ -125,10 +156,13 @@ fn major(version: &str) -> Option<u32> {
     version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
 }
 
-/// The packages, in a folder beside the builds.
-fn modules(workspace: &Workspace) -> Result<PathBuf, String> {
-    let source = workspace.root.join("tests/browser");
-    let folder = workspace.target_folder().join("browser");
+/// The packages, in a folder beside the builds: their `node_modules`.
+///
+/// # Errors
+/// No network, or what came is not what the lock says.
+pub fn modules(workspace: &Workspace, packages: Packages) -> Result<PathBuf, String> {
+    let source = workspace.root.join("tests").join(packages.name());
+    let folder = workspace.target_folder().join(packages.name());
     let stamp = folder.join("package-lock.made");
     let lock = source.join("package-lock.json");
     let wanted = std::fs::read_to_string(&lock)
@@ -144,11 +178,11 @@ fn modules(workspace: &Workspace) -> Result<PathBuf, String> {
         std::fs::copy(source.join(name), folder.join(name))
             .map_err(|error| failed(&folder.join(name), error))?;
     }
-    say(&format!("installing into {}: playwright-core, axe-core", folder.display()));
+    say(&format!("installing into {}: {}", folder.display(), packages.titles()));
     let mut npm = Command::new(NPM);
     npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&folder);
     capture(&mut npm).map_err(|reason| {
-        format!("the Node packages of {} could not be installed ({reason}); run `cargo xtask setup` where the network can be reached", lock.display())
+        format!("the Node packages of {} could not be installed ({reason}); run the same command where the network can be reached", lock.display())
     })?;
     std::fs::write(&stamp, wanted).map_err(|error| failed(&stamp, error))?;
     Ok(made)
@@ -169,8 +203,10 @@ mod tests {
 
     #[test]
     fn the_lock_names_no_registry() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/browser/package-lock.json");
-        let text = std::fs::read_to_string(file).unwrap();
-        assert!(text.contains("\"integrity\"") && !text.contains("://"), "{text}");
+        for packages in [Packages::Tests, Packages::Peers] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests").join(packages.name());
+            let text = std::fs::read_to_string(folder.join("package-lock.json")).unwrap();
+            assert!(text.contains("\"integrity\"") && !text.contains("://"), "{packages:?}: {text}");
+        }
     }
 }

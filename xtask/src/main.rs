@@ -13,6 +13,7 @@ mod model;
 mod nginx;
 mod packages;
 mod page;
+mod peers;
 mod python;
 mod suite;
 mod vulkan;
@@ -28,6 +29,7 @@ cargo xtask demo [--once]   sets up, builds, serves, asks a first question and s
 cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests; --full adds the long ones
 cargo xtask page [--with-model]   makes the page in web/dist, for any static host; --with-model puts the default model beside it
 cargo xtask dist            makes the archive for this system under target/dist, and tries the program in it
+cargo xtask peers           measures the page beside other engines that run in a browser; `cargo xtask peers --help` says how
 cargo xtask ci              what CI runs: the same as `test`
 cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, model, Python clients, nginx, Chromium and Node";
 
@@ -39,6 +41,8 @@ enum Task {
     Setup,
     Dist,
     Page { with_model: bool },
+    Peers(peers::Options),
+    PeersHelp,
     Help,
 }
 
@@ -53,6 +57,8 @@ fn parse(args: &[String]) -> Result<Task, String> {
         ["dist"] => Ok(Task::Dist),
         ["page"] => Ok(Task::Page { with_model: false }),
         ["page", "--with-model"] => Ok(Task::Page { with_model: true }),
+        ["peers", "--help" | "-h"] => Ok(Task::PeersHelp),
+        ["peers", rest @ ..] => peers::Options::read(rest).map(Task::Peers),
         [] | ["help" | "--help" | "-h"] => Ok(Task::Help),
         _ => Err(format!("`cargo xtask {}` is not a task; these are:\n{USAGE}", words.join(" "))),
     }
@@ -75,6 +81,11 @@ fn main() -> ExitCode {
         Task::Setup => setup(),
         Task::Dist => dist::run().map(drop),
         Task::Page { with_model } => page::run(with_model),
+        Task::Peers(options) => peers::run(&options),
+        Task::PeersHelp => {
+            say(&peers::usage());
+            Ok(())
+        }
         Task::Help => {
             say(USAGE);
             Ok(())
@@ -125,6 +136,9 @@ mod tests {
         check("dist", Some(Task::Dist));
         check("page", Some(Task::Page { with_model: false }));
         check("page --with-model", Some(Task::Page { with_model: true }));
+        check("peers", Some(Task::Peers(peers::Options::default())));
+        check("peers --help", Some(Task::PeersHelp));
+        check("peers --rounds", None);
         check("", Some(Task::Help));
         check("demo --full", None);
         check("tset", None);

@@ -1,4 +1,4 @@
-//! Python environments for the tests: other people's clients, unmodified, in the versions that tests/python pins.
+//! Python environments for the tests: other people's programs, unmodified, in the versions that tests/ pins.
 //!
 //! Never touches the system's Python or its packages. Invariant: an environment with a stamp holds exactly what its
 //! requirements file says; the stamp is written last, so one that was interrupted is made anew.
@@ -18,13 +18,15 @@ pub const LOAD_VARIABLE: &str = "FIRSTLIGHT_TEST_LOAD_PYTHON";
 /// The file in an environment that holds the requirements it was made from.
 const STAMP: &str = "requirements.made";
 
-/// A Python environment: a requirements file in tests/python, and a folder of that name beside the builds.
+/// A Python environment: a requirements file in tests/, and a folder of that name beside the builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Environment {
     /// API clients: small.
     Clients,
     /// The load generator, with everything that it brings: gigabytes.
     Load,
+    /// What prepares models for other engines.
+    Peers,
 }
 
 impl Environment {
@@ -32,6 +34,16 @@ impl Environment {
         match self {
             Self::Clients => "clients",
             Self::Load => "load",
+            Self::Peers => "peers",
+        }
+    }
+
+    /// The requirements file, from the workspace's root.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Clients => "tests/python/clients.txt",
+            Self::Load => "tests/python/load.txt",
+            Self::Peers => "tests/peers/requirements.txt",
         }
     }
 }
@@ -42,7 +54,7 @@ impl Environment {
 /// No Python that makes environments, or no network: one sentence with what to do.
 pub fn ensure(workspace: &Workspace, environment: Environment) -> Result<PathBuf, String> {
     let name = environment.name();
-    let file = workspace.root.join("tests/python").join(format!("{name}.txt"));
+    let file = workspace.root.join(environment.file());
     let wanted = std::fs::read_to_string(&file)
         .map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
     let target = workspace.profile_folder.parent().unwrap_or(&workspace.profile_folder);
@@ -146,9 +158,9 @@ mod tests {
 
     #[test]
     fn every_environment_has_a_requirements_file_that_pins_every_version() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/python");
-        for environment in [Environment::Clients, Environment::Load] {
-            let file = folder.join(format!("{}.txt", environment.name()));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for environment in [Environment::Clients, Environment::Load, Environment::Peers] {
+            let file = root.join(environment.file());
             let text = std::fs::read_to_string(&file).unwrap();
             let loose: Vec<&str> = text
                 .lines()
