@@ -172,3 +172,36 @@ fn a_request_that_can_never_fit_is_told_before_it_is_sent() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
     assert!(sentences(&ended)[0].contains("longer than the context of 64 tokens"), "{}", ended.stderr);
 }
+
+#[test]
+fn micro_shows_every_kernel_of_a_step_and_its_rows_sum() {
+    let cache = Scratch::new();
+    let line = ["bench", "--micro", "--json", "--repeats", "1", "--max-model-len", "256", "--slots", "2"];
+    let mut command = firstlight(&cache, &line);
+    command.env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+    let ended = end(&mut command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result: Value = serde_json::from_str(&ended.stdout).expect("stdout is one JSON object");
+    assert_eq!(result["schema"], "firstlight.micro/1");
+    // Of the shapes those that fit two slots of 256 tokens.
+    let steps = list(&result, "/steps");
+    let shapes: Vec<_> =
+        steps.iter().map(|step| (number(step, "/tokens_per_seq"), number(step, "/context"))).collect();
+    assert_eq!(shapes, [(1, 128), (64, 64)]);
+    for step in steps {
+        let kernels = list(step, "/kernels");
+        let sum: u64 = kernels.iter().map(|kernel| number(kernel, "/ns")).sum();
+        assert_eq!(sum, number(step, "/sum_ns"));
+        assert!(
+            kernels.iter().all(|kernel| number(kernel, "/ns") > 0) && number(step, "/whole_ns") > 0,
+            "{step:#}"
+        );
+        let of = |name: &str| -> u64 {
+            let named =
+                |kernel: &&Value| kernel["kernel"].as_str().is_some_and(|kernel| kernel.starts_with(name));
+            kernels.iter().filter(named).map(|kernel| number(kernel, "/dispatches")).sum()
+        };
+        // Thirty layers: two norms and one at the end, four products and the head.
+        assert_eq!((of("rms_norm"), of("matmul"), of("paged_attention"), of("embed")), (61, 121, 30, 1));
+    }
+}

@@ -39,10 +39,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             && shape.num_rows() <= limits.max_batch_tokens
             && shape.context.div_ceil(block) * shape.num_seqs <= limits.num_blocks
     };
-    let mut tables = Vec::new();
+    let mut steps = Vec::new();
     for shape in SHAPES.into_iter().filter(fits) {
         let mut profiles = Vec::new();
-        for _ in 0..args.repeats.max(2) * 5 {
+        for _ in 0..args.repeats * PROFILES_A_REPEAT {
             let Some(profile) = block_on_gpu(&handle, runner.profile_step(shape))? else {
                 return Err(Failure::failed(
                     "this adapter has no timestamps, so its kernels cannot be timed one by one; \
@@ -51,21 +51,25 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             };
             profiles.push(profile);
         }
-        tables.push(Table::of(shape, &profiles, &peaks));
+        steps.push(Table::of(shape, &profiles, &peaks));
     }
-    if let Some(JsonTarget::Stdout) = args.json {
-        return write_json(&tables);
+    let adapter = runner.device().facts().name.clone();
+    let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps };
+    match &args.json {
+        Some(JsonTarget::Stdout) => return write_json(&result),
+        Some(JsonTarget::File(path)) => {
+            let text =
+                serde_json::to_vec_pretty(&result).map_err(|error| Failure::failed(error.to_string()))?;
+            std::fs::write(path, text)
+                .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))?;
+        }
+        Some(JsonTarget::Nowhere) | None => {}
     }
-    if let Some(JsonTarget::File(path)) = &args.json {
-        let text = serde_json::to_vec_pretty(&tables).map_err(|error| Failure::failed(error.to_string()))?;
-        std::fs::write(path, text)
-            .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))?;
-    }
-    for table in &tables {
-        write_line(&table.to_string())?;
-    }
-    Ok(())
+    result.steps.iter().try_for_each(|table| write_line(&table.to_string()))
 }
+
+/// A step takes milliseconds: several of them are one repeat.
+const PROFILES_A_REPEAT: u32 = 5;
 
 const fn decode(num_seqs: u32, context: u32) -> StepShape {
     StepShape { num_seqs, tokens_per_seq: 1, context }
@@ -81,9 +85,19 @@ const SHAPES: [StepShape; 5] = [
 ];
 
 /// What the adapter can do at best, by `doctor`'s kernels.
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Peaks {
     gflops: f64,
     gb_per_s: f64,
+}
+
+/// The result as JSON.
+#[derive(Debug, Serialize)]
+struct MicroJson {
+    schema: &'static str,
+    adapter: String,
+    peaks: Peaks,
+    steps: Vec<Table>,
 }
 
 fn peaks(args: &BenchArgs) -> Result<Peaks, Failure> {
@@ -102,7 +116,7 @@ fn peaks(args: &BenchArgs) -> Result<Peaks, Failure> {
 struct Row {
     kernel: String,
     dispatches: u32,
-    ms: f64,
+    ns: u64,
     share: f64,
     gflops: f64,
     share_of_peak: f64,
@@ -118,9 +132,9 @@ struct Table {
     context: u32,
     repeats: usize,
     /// The step as it runs, without cuts.
-    whole_ms: f64,
+    whole_ns: u64,
     /// What the rows sum to.
-    sum_ms: f64,
+    sum_ns: u64,
     kernels: Vec<Row>,
 }
 
@@ -146,7 +160,7 @@ impl Table {
                 Row {
                     kernel: kernel.kernel.clone(),
                     dispatches: kernel.dispatches,
-                    ms: ns as f64 / 1e6,
+                    ns,
                     share: per_second(ns, sum),
                     gflops,
                     share_of_peak: gflops / peaks.gflops,
@@ -155,14 +169,14 @@ impl Table {
                 }
             })
             .collect();
-        kernels.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+        kernels.sort_by_key(|row| std::cmp::Reverse(row.ns));
         Self {
             num_seqs: shape.num_seqs,
             tokens_per_seq: shape.tokens_per_seq,
             context: shape.context,
             repeats: profiles.len(),
-            whole_ms: median(profiles.iter().map(|p| p.whole_ns)) as f64 / 1e6,
-            sum_ms: sum as f64 / 1e6,
+            whole_ns: median(profiles.iter().map(|p| p.whole_ns)),
+            sum_ns: sum,
             kernels,
         }
     }
@@ -171,7 +185,8 @@ impl Table {
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let rows = self.num_seqs * self.tokens_per_seq;
-        let per_second = f64::from(rows) / self.whole_ms * 1e3;
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let per_second = f64::from(rows) / ms(self.whole_ns) * 1e3;
         let what = match (self.num_seqs, self.tokens_per_seq) {
             (1, 1) => "decode, one sequence".to_owned(),
             (n, 1) => format!("decode, {n} sequences"),
@@ -180,7 +195,9 @@ impl std::fmt::Display for Table {
         writeln!(
             f,
             "{what}, context {}: {:.2} ms, {per_second:.0} tokens/s (median of {})",
-            self.context, self.whole_ms, self.repeats
+            self.context,
+            ms(self.whole_ns),
+            self.repeats
         )?;
         let heading = ["kernel", "count", "ms", "share", "GFLOP/s", "of peak", "GB/s", "of bandwidth"];
         let [kernel, figures @ ..] = heading;
@@ -195,7 +212,7 @@ impl std::fmt::Display for Table {
                 "  {:<58}{:>9}{:>9.3}{:>9}{:>9}{:>9}{:>9}{:>13}",
                 row.kernel,
                 row.dispatches,
-                row.ms,
+                ms(row.ns),
                 percent(row.share),
                 or_dash(row.gflops, format!("{:.1}", row.gflops)),
                 or_dash(row.gflops, percent(row.share_of_peak)),
@@ -204,6 +221,11 @@ impl std::fmt::Display for Table {
             )?;
         }
         let dispatches: u32 = self.kernels.iter().map(|row| row.dispatches).sum();
-        writeln!(f, "  {:<58}{dispatches:>9}{:>9.3}", "sum, a compute pass for each dispatch", self.sum_ms)
+        writeln!(
+            f,
+            "  {:<58}{dispatches:>9}{:>9.3}",
+            "sum, a compute pass for each dispatch",
+            ms(self.sum_ns)
+        )
     }
 }
