@@ -56,12 +56,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 }
                 for (var c = 0u; c < TN; c++) { // unroll
                     if (HAS_SCALE) {
-                        sums[m][c] = fma(block_scale(scales[c], block), products[m][c], sums[m][c]);
+                        sums[m][c] += block_scale(scales[c], block) * products[m][c];
                     } else {
                         sums[m][c] += products[m][c];
                     }
                     if (HAS_MINIMUM) {
-                        sums[m][c] = fma(block_minimum(scales[c], block), x_sum, sums[m][c]);
+                        sums[m][c] += block_minimum(scales[c], block) * x_sum;
                     }
                 }
             }
@@ -74,6 +74,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
 }
 
+// Four more products, in the order of K. Not by fma(): CPU drivers have none that is fast, and SwiftShader calls a function.
 fn dot_add(w: vec4<f32>, x4: vec4<f32>, sum: f32) -> f32 {
-    return fma(w.w, x4.w, fma(w.z, x4.z, fma(w.y, x4.y, fma(w.x, x4.x, sum))));
+    return (((sum + w.x * x4.x) + w.y * x4.y) + w.z * x4.z) + w.w * x4.w;
 }

@@ -6,7 +6,7 @@
 
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::LatencyReport;
-use firstlight_engine::request::FinishReason;
+use firstlight_engine::request::{FinishReason, SamplingParams};
 use firstlight_engine::timeline::{ModelLabel, StepRecord, TimelineRecord};
 use serde::{Deserialize, Serialize};
 
@@ -213,6 +213,26 @@ impl Default for Sampling {
             seed: None,
             stop: Vec::new(),
             ignore_eos: false,
+        }
+    }
+}
+
+impl Sampling {
+    /// The same as the engine takes it, with this seed where none is set.
+    pub fn params(&self, seed: impl FnOnce() -> u64) -> SamplingParams {
+        SamplingParams {
+            max_tokens: self.max_tokens,
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            seed: self.seed.unwrap_or_else(seed),
+            stop: self.stop.clone(),
+            ignore_eos: self.ignore_eos,
+            ..SamplingParams::default()
         }
     }
 }

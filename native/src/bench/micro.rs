@@ -23,7 +23,6 @@ use crate::{model_text, models, sizing};
 /// # Errors
 /// The model, the adapter, an adapter without a clock for its passes.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let peaks = peaks(args)?;
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.engine.model, &cache, &process_environment)?;
     let checkpoint = Arc::new(model_text::open(&files)?.checkpoint);
@@ -39,7 +38,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             && shape.num_rows() <= limits.max_batch_tokens
             && shape.context.div_ceil(block) * shape.num_seqs <= limits.num_blocks
     };
-    let mut steps = Vec::new();
+    let mut profiled = Vec::new();
     for shape in SHAPES.into_iter().filter(fits) {
         let mut profiles = Vec::new();
         for _ in 0..args.repeats * PROFILES_A_REPEAT {
@@ -51,9 +50,13 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             };
             profiles.push(profile);
         }
-        steps.push(Table::of(shape, &profiles, &peaks));
+        profiled.push((shape, profiles));
     }
     let adapter = runner.device().facts().name.clone();
+    drop(runner);
+    // Last: where there is no clock, nobody waits for them.
+    let peaks = peaks(args)?;
+    let steps = profiled.iter().map(|(shape, profiles)| Table::of(*shape, profiles, &peaks)).collect();
     let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps };
     match &args.json {
         Some(JsonTarget::Stdout) => return write_json(&result),

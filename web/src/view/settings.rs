@@ -3,8 +3,6 @@
 //! It never guesses: what cannot be read is an error that names the field. Invariant: the ranges of an answer's settings are the
 //! engine's own.
 
-use firstlight_engine::request::SamplingParams;
-
 use crate::protocol::{EngineSettings, Sampling};
 
 /// What is wrong with which field.
@@ -153,20 +151,7 @@ fn refused(fields: &[Field], name: &'static str, value: &str, range: &str) -> Fi
 /// Holds settings against the engine's ranges.
 fn validate(sampling: &Sampling) -> Result<(), FieldError> {
     use firstlight_engine::request::RejectReason;
-    let params = SamplingParams {
-        max_tokens: sampling.max_tokens,
-        temperature: sampling.temperature,
-        top_k: sampling.top_k,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        repetition_penalty: sampling.repetition_penalty,
-        presence_penalty: sampling.presence_penalty,
-        frequency_penalty: sampling.frequency_penalty,
-        stop: sampling.stop.clone(),
-        ignore_eos: sampling.ignore_eos,
-        ..SamplingParams::default()
-    };
-    match params.validate() {
+    match sampling.params(u64::default).validate() {
         Ok(()) => Ok(()),
         Err(RejectReason::InvalidParameter { name, value, range }) => {
             Err(refused(&SAMPLING, name, &value, range))

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::engine::RequestEvent;
 use firstlight_engine::refusal::Outside;
-use firstlight_engine::request::{HostStamps, RejectReason, Request, RequestId, SamplingParams};
+use firstlight_engine::request::{HostStamps, RejectReason, Request, RequestId};
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::{ChatMessage, PrepareOptions, Preparer, PromptInput};
 use firstlight_engine::timeline::{EngineLabels, RequestLabels};
@@ -24,7 +24,7 @@ use web_sys::js_sys;
 use self::engine_loop::{Task, finish};
 use super::clock::PageClock;
 use super::tell;
-use crate::protocol::{Ask, AskId, Event, ExportKind, Prompt, Sampling};
+use crate::protocol::{Ask, AskId, Event, ExportKind, Prompt};
 use crate::view::history::History;
 
 pub use self::model::{Opened, open};
@@ -90,7 +90,7 @@ impl Tab {
         let now_unix_seconds = (shared.clock.origin_unix_ms() + received / 1_000_000) / 1000;
         let options = PrepareOptions { parse_special: false, now_unix_seconds };
         let prepared = shared.preparer.prepare(input, &options, &shared.clock, &mut stamps);
-        let params = params(&ask.sampling);
+        let params = ask.sampling.params(random_seed);
         let busy = RejectReason::Busy { waiting: shared.limits.max_waiting };
         let is_full = shared.open.get() >= (shared.limits.max_waiting + shared.limits.max_num_seqs) as usize;
         let checked = prepared.and_then(|prepared| match is_full {
@@ -163,20 +163,7 @@ impl Tab {
     }
 }
 
-fn params(sampling: &Sampling) -> SamplingParams {
-    SamplingParams {
-        max_tokens: sampling.max_tokens,
-        temperature: sampling.temperature,
-        top_k: sampling.top_k,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        repetition_penalty: sampling.repetition_penalty,
-        presence_penalty: sampling.presence_penalty,
-        frequency_penalty: sampling.frequency_penalty,
-        // 52 random bits are as good as 64 here.
-        seed: sampling.seed.unwrap_or_else(|| (js_sys::Math::random() * (1u64 << 52) as f64) as u64),
-        stop: sampling.stop.clone(),
-        ignore_eos: sampling.ignore_eos,
-        ..SamplingParams::default()
-    }
+/// 52 random bits are as good as 64 here.
+fn random_seed() -> u64 {
+    (js_sys::Math::random() * (1u64 << 52) as f64) as u64
 }
