@@ -16,8 +16,8 @@ export function goldenText(name) {
   return { text, ids: ids.slice(0, 16) };
 }
 
-/** Little room: SwiftShader's memory is the machine's. */
-export const SMALL = "?slots=4&kv_blocks=64&max_model_len=512";
+/** Little room, because SwiftShader's memory is the machine's; and the limits that WebGPU promises everywhere. */
+export const SMALL = "?slots=4&kv_blocks=64&max_model_len=512&default_limits=on";
 export const MODEL_NAME = MODEL && basename(MODEL);
 
 /** From now on every page of this browser keeps what its worker says, each with the instant on the page's clock. */

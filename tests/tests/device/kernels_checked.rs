@@ -106,7 +106,7 @@ fn check_found(choice: KernelChoice, name: &str, from: &str, to: &str) {
 fn a_matrix_kernel_made_wrong_is_refused_by_name() {
     let lanes =
         |tile, from, to| check_found(LANES, &format!("matmul_lanes/q4_1/texture/k128/{tile}"), from, to);
-    lanes("1x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
+    lanes("1x4/set", "+ w.w * x4.w", "+ w.w * x4.z");
     // The high nibbles of a block.
     lanes("4x4/set", "vec4<u32>(j & 4u)", "vec4<u32>(j & 2u)");
     lanes("1x4/add", "y[i] = y[i] +", "y[i] =");
