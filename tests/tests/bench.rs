@@ -101,8 +101,9 @@ fn alone_a_first_token_is_prefill() {
     let run = &list(&result, "/repeats")[0];
     check_run(run, 2, 4);
     let (prefill, whole) = (part(run, "prefill"), number(run, "/report/engine_ttft_parts/engine_ttft"));
-    assert!(prefill * 100 >= whole * 99, "{prefill} of {whole} ns are prefill");
-    assert_eq!(part(run, "queue_wait"), 0, "nobody is before it");
+    // How late a busy machine wakes the engine's thread is nobody's claim.
+    assert_eq!(prefill + part(run, "inbox"), whole, "nobody is before it, and nothing is lost");
+    assert!(prefill > whole / 2, "{prefill} of {whole} ns are prefill");
 }
 
 #[test]
