@@ -56,7 +56,7 @@ fn Context(board: Board, report: Memo<Option<LatencyReport>>) -> impl IntoView {
             };
             let rate = context
                 .request_rate
-                .map_or("no rate".to_owned(), |r| format!("{} requests/s", three_figures(r)));
+                .map_or("no rate".to_owned(), |r| format!("arriving at {} requests/s", three_figures(r)));
             let concurrency = context.concurrency.map_or("concurrency not known".to_owned(), |c| {
                 format!("{} under way at once", three_figures(c))
             });
