@@ -1,5 +1,6 @@
 // The claims that are made in Rust (web/src/claims): each runs on the thread it is about, a page or a dedicated worker.
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { MODULES, assert, claims, same, until, visit, worker } from "./harness.mjs";
 
@@ -61,6 +62,7 @@ async function open(chromium, site) {
   return { page, threads: [page, there] };
 }
 
+assert(existsSync(COMPILED), `${COMPILED} is missing: \`cargo xtask test\` compiles the claims before it runs them`);
 await visit({ host: { dist: COMPILED, files, statuses } }, async (chromium, site) => {
   // What the claims are about is told on the console by the browser itself.
   chromium.expect(/Failed to load resource|it broke|none\.js/);

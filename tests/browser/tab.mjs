@@ -3,7 +3,7 @@
 import { createHash } from "node:crypto";
 
 import * as to from "./asking.mjs";
-import { assert, axe, beside, browser, claims, destroyDevices, host, MODEL, same, screenshot, visit } from "./harness.mjs";
+import { assert, axe, beside, browser, claims, destroyDevices, host, longTasks, MODEL, same, screenshot, visit } from "./harness.mjs";
 
 const hello = to.goldenText("hello");
 const capital = to.goldenText("capital");
@@ -78,6 +78,8 @@ await claims({
     assert(ready.kept, "the model is kept");
     same(site.count(to.MODEL_NAME), 1, "requests for the model");
     await to.plain(page, 16);
+    // Only counted: the engine computes on the processors that the page's thread needs.
+    const long = await longTasks(page);
     const since = await to.heardSoFar(page);
     const both = await to.answers(page, [hello.text, capital.text], async () => {
       await to.hears(page, ["text"], { since, count: 4 });
@@ -90,7 +92,7 @@ await claims({
     assert(turns >= 16, `their words come in turns: ${order.join(" ")}`);
     const report = (await to.hears(page, ["report"], { since })).at(-1).report;
     assert(report.n >= 1 && report.refused_broken === 0, "the report counts what ended, and found nothing broken");
-    return { adapter: ready.adapter, turns, decode_tokens_per_second: both.map(({ timeline }) => to.decodeRate(timeline)) };
+    return { adapter: ready.adapter, turns, tasks_over_50_ms: await long(), decode_tokens_per_second: both.map(({ timeline }) => to.decodeRate(timeline)) };
   },
 
   "one of three is stopped by its button: the others go on, and the next prompt is answered in full": async () => {

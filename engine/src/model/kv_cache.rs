@@ -2,9 +2,10 @@
 //!
 //! Never decides who owns a block. Invariant: a block is contiguous in each part and takes the same bytes in all.
 
+use firstlight_shaders::Home;
+
 use crate::error::DeviceError;
 use crate::gpu::{Buffer, Copy, Device, Resource};
-use firstlight_shaders::Home;
 
 /// Keys and values of all layers.
 pub struct KvCache {
