@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use firstlight_engine::report::ReportContext;
+use serde::Serialize;
 
 use self::clients::Clients;
 use self::load::{Case, Load};
@@ -43,15 +44,13 @@ pub mod trace_csv;
 /// # Errors
 /// Wrong usage, then the model, then the adapter; then a request that failed, or a timeline that broke a rule.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    if args.micro {
-        return micro::run(args);
-    }
-    let load = Load::of(args)?;
+    let load = if args.micro { None } else { Some(Load::of(args)?) };
     let target = args.json.clone().unwrap_or(JsonTarget::Nowhere);
     if let JsonTarget::File(path) = &target {
         // Told before the measurement, not after it.
         OpenOptions::new().create(true).append(true).open(path).map_err(|error| unwritable(path, &error))?;
     }
+    let Some(load) = load else { return micro::run(args, &target) };
     let mut engine_args = args.engine.clone();
     if let Some(slots) = load.slots.filter(|slots| *slots != engine_args.slots) {
         note(&format!("{} runs on {slots} slots", load.name));
@@ -86,6 +85,20 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
         "the result cannot be written to {}: {error}; name a writable file with --json",
         path.display()
     ))
+}
+
+/// Writes a result where it was asked for.
+fn save(target: &JsonTarget, result: &impl Serialize) -> Result<(), Failure> {
+    match target {
+        JsonTarget::Stdout => write_json(result),
+        JsonTarget::File(path) => {
+            let text = serde_json::to_string(result).map_err(|error| {
+                Failure::failed(format!("the result is no JSON: {error}; report this defect"))
+            })?;
+            std::fs::write(path, text + "\n").map_err(|error| unwritable(path, &error))
+        }
+        JsonTarget::Nowhere => Ok(()),
+    }
 }
 
 /// All runs: for each case, one a repeat.
@@ -143,15 +156,10 @@ fn show(
     runs: &[Vec<Run>],
     outcomes: &[CaseOutcome],
 ) -> Result<(), Failure> {
+    save(target, result)?;
     match target {
-        JsonTarget::Stdout => return write_json(result),
-        JsonTarget::File(path) => {
-            let text = serde_json::to_string(result).map_err(|error| {
-                Failure::failed(format!("the result is no JSON: {error}; report this defect"))
-            })?;
-            std::fs::write(path, text + "\n").map_err(|error| unwritable(path, &error))?;
-            note(&format!("every timeline and step is in {}", path.display()));
-        }
+        JsonTarget::Stdout => return Ok(()),
+        JsonTarget::File(path) => note(&format!("every timeline and step is in {}", path.display())),
         JsonTarget::Nowhere => {}
     }
     let model = &engine.labels().model;

@@ -175,6 +175,14 @@ fn a_request_that_can_never_fit_is_told_before_it_is_sent() {
 }
 
 #[test]
+fn micro_says_before_it_measures_that_its_result_cannot_be_written() {
+    let cache = Scratch::new();
+    let ended = end(&mut firstlight(&cache, &["bench", "--micro", "--json", "/no/such/folder/x.json"]));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.starts_with("firstlight: the result cannot be written"), "{}", ended.stderr);
+}
+
+#[test]
 fn micro_shows_every_kernel_of_a_step_and_its_rows_sum() {
     let cache = Scratch::new();
     let line = ["bench", "--micro", "--json", "--repeats", "1", "--max-model-len", "256", "--slots", "2"];

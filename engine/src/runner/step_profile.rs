@@ -53,11 +53,6 @@ pub struct StepProfile {
 }
 
 impl StepProfile {
-    /// The sum over the kernels. What it is longer than the whole, cutting the step up has cost.
-    pub fn kernels_ns(&self) -> u64 {
-        self.kernels.iter().map(|kernel| kernel.ns).sum()
-    }
-
     pub(super) fn add(&mut self, kernel: &str, ns: u64, macs: u64, weight_bytes: u64) {
         let known = self.kernels.iter_mut().find(|known| known.kernel == kernel);
         match known {

@@ -2,8 +2,6 @@
 //!
 //! It runs no engine and no scheduler. Invariant: the rows of a table sum to the total that stands under them.
 
-use std::sync::Arc;
-
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache, KernelChoice};
 use firstlight_engine::runner::{StepProfile, StepShape};
 use serde::Serialize;
@@ -15,17 +13,17 @@ use crate::doctor::measures;
 use crate::executor::{block_on, block_on_gpu};
 use crate::failure::Failure;
 use crate::load::gpu;
-use crate::terminal::{write_json, write_line};
+use crate::terminal::write_line;
 use crate::{model_text, models, sizing};
 
 /// Runs the command.
 ///
 /// # Errors
 /// The model, the adapter, an adapter without a clock for its passes.
-pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.engine.model, &cache, &process_environment)?;
-    let checkpoint = Arc::new(model_text::open(&files)?.checkpoint);
+    let checkpoint = model_text::open(&files)?.checkpoint;
     let limits = sizing::limits(&args.engine, checkpoint.config())?;
     let place = gpu::Place::default();
     gpu::load(&place, &args.engine.adapter, &checkpoint, &limits, &mut |_| ())?;
@@ -58,15 +56,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let peaks = peaks(args)?;
     let steps = profiled.iter().map(|(shape, profiles)| Table::of(*shape, profiles, &peaks)).collect();
     let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps };
-    match &args.json {
-        Some(JsonTarget::Stdout) => return write_json(&result),
-        Some(JsonTarget::File(path)) => {
-            let text =
-                serde_json::to_vec_pretty(&result).map_err(|error| Failure::failed(error.to_string()))?;
-            std::fs::write(path, text)
-                .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))?;
-        }
-        Some(JsonTarget::Nowhere) | None => {}
+    super::save(target, &result)?;
+    if *target == JsonTarget::Stdout {
+        return Ok(());
     }
     result.steps.iter().try_for_each(|table| write_line(&table.to_string()))
 }
