@@ -8,11 +8,13 @@ pub mod compose;
 pub mod embed;
 pub mod matmul;
 pub mod matmul_lanes;
+pub mod matmul_pairs;
 pub mod matmul_tiled;
 pub mod matvec_split;
 pub mod paged_attention;
 mod paged_attention_lanes;
 pub mod peak;
+pub mod quantise;
 pub mod rms_norm;
 pub mod rope_kv_write;
 pub mod sample;
@@ -21,6 +23,7 @@ pub mod stream;
 pub mod weights;
 
 pub use compose::{ComposeError, Const, compose};
+pub use quantise::Activations;
 pub use weights::{Home, WeightFormat};
 
 /// Loop iterations that one invocation may run: Mesa 22.3.6 silently ends all its loops after 65,535.

@@ -8,6 +8,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::quantise::Activations;
 use crate::weights::{GROUP_COLUMNS, Home, UNIT, WeightFormat};
 use crate::{BindingKind, ComposeError, Const, Program, TexelFormat, compose};
 
@@ -121,6 +122,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) home: Home,
     /// Where x lives.
     pub(crate) x_home: Home,
+    /// And how its numbers are stored.
+    pub(crate) activations: Activations,
     /// What becomes of the product.
     pub(crate) store: Store,
     /// Whether there is a bias.
@@ -145,7 +148,7 @@ impl Draft<'_> {
         let mut snippets = self.snippets.to_vec();
         snippets.extend([
             include_str!("common/matmul_bindings.wgsl"),
-            self.x_home.x_snippet(),
+            self.activations.x_snippet(self.x_home),
             self.store.snippet(),
             bias,
         ]);

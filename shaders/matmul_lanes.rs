@@ -4,6 +4,7 @@
 
 use crate::matmul::{Draft, TILE_COLUMNS};
 pub use crate::matmul::{PARAMS, Params, Store, cpu, cpu_silu, fused_column};
+use crate::quantise::Activations;
 use crate::weights::{Home, WeightFormat};
 use crate::{ComposeError, Program};
 
@@ -29,7 +30,12 @@ pub struct Variant {
 }
 
 /// Threads of a workgroup: 2 slices of 8 lanes.
-const WORKGROUP: u32 = 16;
+pub(crate) const WORKGROUP: u32 = 16;
+
+/// The grid of the lane kernels.
+pub(crate) fn workgroups(tile_rows: u32, rows: u32, groups: u32) -> [u32; 3] {
+    [groups.div_ceil(WORKGROUP / 8), rows.div_ceil(tile_rows), 1]
+}
 
 impl Variant {
     /// The kernel's text and bindings.
@@ -47,6 +53,7 @@ impl Variant {
             format: self.format,
             home: self.home,
             x_home: self.x_home,
+            activations: Activations::F32,
             store: self.store,
             bias: self.bias,
             units: self.units,
@@ -59,7 +66,7 @@ impl Variant {
     /// The grid for `rows` rows and `groups` groups of 32 columns. Rows of y up to the next multiple of `tile_rows` are
     /// computed too, from whatever x holds there: the buffers have room for them.
     pub fn workgroups(self, rows: u32, groups: u32) -> [u32; 3] {
-        [groups.div_ceil(WORKGROUP / 8), rows.div_ceil(self.tile_rows), 1]
+        workgroups(self.tile_rows, rows, groups)
     }
 
     /// Loop iterations of one invocation over `units` units of 64: Mesa 22.3.6 ends all loops after 65,535.

@@ -5,6 +5,7 @@
 
 use crate::matmul::{Draft, SEGMENTS, TILE_COLUMNS};
 pub use crate::matmul::{PARAMS, Params, Store};
+use crate::quantise::Activations;
 use crate::weights::{Home, WeightFormat};
 use crate::{ComposeError, Program};
 
@@ -46,6 +47,7 @@ impl Variant {
             format: self.format,
             home: Home::Buffer,
             x_home: Home::Buffer,
+            activations: Activations::F32,
             store: self.store,
             bias: self.bias,
             units: self.units,

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Home, Program, compose, paged_attention_lanes};
+use crate::{Activations, BindingKind, ComposeError, Home, Program, compose, paged_attention_lanes};
 
 /// The uniform of both.
 #[repr(C)]
@@ -44,8 +44,12 @@ pub struct Variant {
     pub head_group: u32,
     /// Slots of a KV block, a multiple of 8. A constant of the text: CPUs divide slowly, and this is at every key and value.
     pub block_size: u32,
-    /// Where the KV cache lives, and y.
+    /// Where the KV cache lives.
     pub work_home: Home,
+    /// Where y lives.
+    pub y_home: Home,
+    /// How y is stored: in 8 bits only with subgroups, where a head is a multiple of 8 vec4s.
+    pub activations: Activations,
     /// 8 lanes of a subgroup and no barrier, or 64 threads and workgroup memory. The first needs subgroups of 8 or more.
     pub subgroups: bool,
 }
@@ -70,22 +74,20 @@ impl Variant {
                     ("Y_BINDING", 6),
                 ],
                 include_str!("paged_attention.wgsl"),
-                &[
-                    include_str!("common/attention_bindings.wgsl"),
-                    self.kv_snippet(),
-                    self.work_home.y_snippet(),
-                ],
+                &[include_str!("common/attention_bindings.wgsl"), self.kv_snippet(), self.y_home.y_snippet()],
             )?
         };
         let cache = self.work_home.x_binding();
         Ok(Program {
             name: format!(
-                "{}/{}x{}/b{}/{}",
+                "{}/{}x{}/b{}/{}/{}{}",
                 if self.subgroups { "paged_attention_lanes" } else { "paged_attention" },
                 self.heads(),
                 self.head_vec4s * 4,
                 self.block_size,
-                self.work_home.name()
+                self.work_home.name(),
+                self.activations.prefix(),
+                self.y_home.name()
             ),
             wgsl,
             bindings: vec![
@@ -95,7 +97,7 @@ impl Variant {
                 BindingKind::Read,
                 cache,
                 cache,
-                self.work_home.y_binding(),
+                self.y_home.y_binding(),
             ],
             subgroups: self.subgroups,
         })

@@ -16,11 +16,14 @@ pub(crate) fn text(variant: Variant) -> Result<String, ComposeError> {
         ],
         include_str!("paged_attention_lanes.wgsl"),
         &[
-            include_str!("common/attention_bindings.wgsl"),
-            variant.kv_snippet(),
-            variant.work_home.y_snippet(),
-            include_str!("common/lanes.wgsl"),
-        ],
+            &[
+                include_str!("common/attention_bindings.wgsl"),
+                variant.kv_snippet(),
+                include_str!("common/lanes.wgsl"),
+            ][..],
+            &variant.activations.y_snippets(variant.y_home),
+        ]
+        .concat(),
     )
 }
 

@@ -73,9 +73,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 
     for (var h = 0u; h < HEADS; h++) { // unroll
         for (var n = 0u; n < LANE_VEC4S; n++) { // unroll
-            if (n * 8u + lane < HEAD_VEC4S) {
-                put_y(row * params.y_pitch + (head0 + h) * HEAD_VEC4S + n * 8u + lane, mixed[h][n] / total[h]);
-            }
+            let i = n * 8u + lane;
+            put_vec4(row * params.y_pitch, (head0 + h) * HEAD_VEC4S + i, mixed[h][n] / total[h], i < HEAD_VEC4S);
         }
     }
 }

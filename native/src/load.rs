@@ -111,7 +111,7 @@ fn parts(
     };
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let place = gpu::Place::default();
-    let loaded = gpu::load(&place, &args.adapter, &model.checkpoint, &limits, &mut opened)?;
+    let loaded = gpu::load(&place, &args, &model.checkpoint, &limits, &mut opened)?;
     let config = EngineConfig {
         scheduler: limits,
         eos_tokens: model.end_tokens(),
@@ -121,7 +121,7 @@ fn parts(
     let engine = Engine::new(place.clone(), clock, config, model.tokenizer);
     let checkpoint = model.checkpoint;
     let rebuild = move || {
-        let loaded = gpu::load(&place, &args.adapter, &checkpoint, &limits, &mut opened)?;
+        let loaded = gpu::load(&place, &args, &checkpoint, &limits, &mut opened)?;
         Ok((place.clone(), loaded.drive))
     };
     Ok(Parts {

@@ -18,3 +18,8 @@ fn block_scale(words: vec2<u32>, block: u32) -> f32 {
 fn block_minimum(words: vec2<u32>, block: u32) -> f32 {
     return 0.0;
 }
+
+// What a nibble of 0 stands for.
+fn nibble_minimum(words: vec2<u32>, block: u32) -> f32 {
+    return -8.0 * block_scale(words, block);
+}

@@ -19,3 +19,8 @@ fn block_scale(words: vec2<u32>, block: u32) -> f32 {
 fn block_minimum(words: vec2<u32>, block: u32) -> f32 {
     return unpack2x16float(words[block]).y;
 }
+
+// What a nibble of 0 stands for.
+fn nibble_minimum(words: vec2<u32>, block: u32) -> f32 {
+    return block_minimum(words, block);
+}

@@ -4,8 +4,8 @@ use std::mem::size_of;
 
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::{
-    Home, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_tiled, matvec_split, paged_attention,
-    rms_norm, rope_kv_write, sample, silu_mul,
+    Activations, Home, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_pairs, matmul_tiled,
+    matvec_split, paged_attention, quantise, rms_norm, rope_kv_write, sample, silu_mul,
 };
 
 /// Names of members and where they lie.
@@ -35,6 +35,11 @@ impl Subject {
 /// Every program.
 pub fn all_subjects() -> Vec<Subject> {
     let mut subjects = matrix_kernels();
+    subjects.extend(pairs());
+    subjects.extend([Home::Buffer, Home::Texture].map(|y_home| {
+        let program = quantise::program(11, y_home).expect("quantise composes");
+        Subject::new::<quantise::Params>(program, quantise::PARAMS)
+    }));
     subjects.extend(embeddings());
     subjects.extend(norms());
     subjects.extend(attention());
@@ -102,6 +107,35 @@ fn matrix_kernels() -> Vec<Subject> {
         .collect()
 }
 
+fn pairs() -> impl Iterator<Item = Subject> {
+    let mut programs = Vec::new();
+    for format in WeightFormat::ALL.into_iter().filter(|&format| Activations::I8.multiply(format)) {
+        for store in Store::ALL {
+            for (tile_rows, bias) in [(1, true), (1, false), (2, false), (4, false)] {
+                for (home, subgroups) in
+                    [(Home::Buffer, false), (Home::Texture, true), (Home::Texture, false)]
+                {
+                    let (units, x_home) = (11, home);
+                    let pairs = matmul_pairs::Variant {
+                        format,
+                        units,
+                        home,
+                        x_home,
+                        store,
+                        bias,
+                        tile_rows,
+                        subgroups,
+                    };
+                    programs.push(pairs.program());
+                }
+            }
+        }
+    }
+    programs
+        .into_iter()
+        .map(|p| Subject::new::<matmul::Params>(p.expect("a matrix kernel composes"), matmul::PARAMS))
+}
+
 fn embeddings() -> impl Iterator<Item = Subject> {
     let homes = |format| [Home::Buffer, Home::Texture].map(|home| embed::program(format, home));
     WeightFormat::ALL
@@ -115,9 +149,12 @@ fn norms() -> Vec<Subject> {
     for width_vec4s in [2, 144] {
         for (gather, subgroups) in [(false, false), (false, true), (true, false), (true, true)] {
             for y_home in [Home::Buffer, Home::Texture] {
-                programs.push(rms_norm::program(width_vec4s, gather, y_home, subgroups));
+                programs.push(rms_norm::program(width_vec4s, gather, y_home, Activations::F32, subgroups));
             }
         }
+    }
+    for y_home in [Home::Buffer, Home::Texture] {
+        programs.push(rms_norm::program(144, false, y_home, Activations::I8, true));
     }
     programs
         .into_iter()
@@ -131,12 +168,23 @@ fn attention() -> Vec<Subject> {
         for head_group in [1, 2, 3, 4, 7, 8] {
             for subgroups in [false, true] {
                 let work_home = if subgroups { Home::Texture } else { Home::Buffer };
-                let variant =
-                    paged_attention::Variant { head_vec4s, head_group, block_size: 16, work_home, subgroups };
-                let program = variant.program().expect("attention composes");
-                // Groups of 1 and 7 are one program, and so are those of 4 and 8.
-                if !programs.contains(&program) {
-                    programs.push(program);
+                let variant = paged_attention::Variant {
+                    head_vec4s,
+                    head_group,
+                    block_size: 16,
+                    work_home,
+                    y_home: work_home,
+                    activations: Activations::F32,
+                    subgroups,
+                };
+                let in_8_bits = paged_attention::Variant { activations: Activations::I8, ..variant };
+                let lanes_write = subgroups && head_vec4s.is_multiple_of(8);
+                for variant in [Some(variant), lanes_write.then_some(in_8_bits)].into_iter().flatten() {
+                    let program = variant.program().expect("attention composes");
+                    // Groups of 1 and 7 are one program, and so are those of 4 and 8.
+                    if !programs.contains(&program) {
+                        programs.push(program);
+                    }
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The default model against its reference, and the same ids however the work is cut.
 
+mod activations;
 mod prefix;
 
 use std::path::PathBuf;
@@ -10,8 +11,7 @@ use firstlight_engine::model::{Checkpoint, MemorySource};
 use firstlight_engine::request::SamplingParams;
 use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::sched::{Batch, BlockId, SampleRow};
-use firstlight_shaders::Home;
-use firstlight_shaders::WeightFormat;
+use firstlight_shaders::{Activations, Home, WeightFormat};
 use firstlight_tests::gpu::drive;
 use firstlight_tests::reference::{frequencies, last_logits, nmse};
 use firstlight_tests::served::{Answer, LIMITS, Schedule, Setup, greedy, load, run};
@@ -283,6 +283,7 @@ const GPU_CHOICE: KernelChoice = KernelChoice {
     work_home: Home::Buffer,
     subgroups: false,
     sample_on: SampleOn::Gpu,
+    activations: Activations::F32,
 };
 
 /// Every set of kernels that an adapter may get.
@@ -293,6 +294,7 @@ fn choices() -> Vec<KernelChoice> {
         work_home,
         subgroups,
         sample_on: SampleOn::Cpu,
+        activations: Activations::F32,
     };
     vec![
         lanes(Home::Texture, Home::Texture, true),

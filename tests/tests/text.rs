@@ -6,7 +6,7 @@
 
 mod chat;
 mod detokenizer;
-mod fixtures;
+pub(crate) mod fixtures;
 mod preparer;
 mod screen;
 mod tokenizer;

@@ -3,6 +3,7 @@
 //! Never compiles or measures. Invariant: all kernels of one choice add in one order, so that a token's numbers do not
 //! depend on what shares its batch.
 
+use firstlight_shaders::Activations;
 use firstlight_shaders::weights::Home;
 
 use super::AdapterFacts;
@@ -38,9 +39,16 @@ pub struct KernelChoice {
     pub subgroups: bool,
     /// Where tokens are chosen.
     pub sample_on: SampleOn,
+    /// How the products of the layers take their left factor; the head's is always f32.
+    pub activations: Activations,
 }
 
 impl KernelChoice {
+    /// Whether its kernels come for such activations: the lane kernels alone multiply 8-bit ones.
+    pub fn has(self, activations: Activations) -> bool {
+        activations == Activations::F32 || self.matmul == MatmulFamily::Lanes
+    }
+
     /// The choice for an adapter.
     pub fn for_adapter(facts: &AdapterFacts) -> Self {
         if !facts.is_cpu {
@@ -50,6 +58,7 @@ impl KernelChoice {
                 work_home: Home::Buffer,
                 subgroups: false,
                 sample_on: SampleOn::Gpu,
+                activations: Activations::F32,
             };
         }
         // The lane kernels hand values round between 8 neighbours.
@@ -61,6 +70,7 @@ impl KernelChoice {
             work_home: if subgroups { Home::Texture } else { Home::Buffer },
             subgroups,
             sample_on: SampleOn::Cpu,
+            activations: Activations::F32,
         }
     }
 }
@@ -83,7 +93,7 @@ impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "matmul {}, weights in {}s, {} subgroups, sampling on the {}",
+            "matmul {}, weights in {}s, {} subgroups, sampling on the {}, {} activations",
             match self.matmul {
                 MatmulFamily::Lanes => "lanes",
                 MatmulFamily::Split => "split",
@@ -93,7 +103,8 @@ impl std::fmt::Display for KernelChoice {
             match self.sample_on {
                 SampleOn::Cpu => "CPU",
                 SampleOn::Gpu => "GPU",
-            }
+            },
+            self.activations.name()
         )
     }
 }

@@ -7,7 +7,7 @@ mod matrix;
 mod rows;
 
 use firstlight_shaders::matmul::Store;
-use firstlight_shaders::{ComposeError, Home, Program, WeightFormat};
+use firstlight_shaders::{Activations, ComposeError, Home, Program, WeightFormat, quantise};
 
 use super::{AdapterFacts, Device, KernelCache, KernelChoice, MatmulShape, Probe, ProbeError, SampleOn};
 use crate::error::DeviceError;
@@ -40,13 +40,20 @@ impl Shapes {
     pub fn of_default_model(formats: &[WeightFormat], choice: KernelChoice) -> Self {
         let x_home = choice.work_home;
         let (hidden, inner) = (576u32.div_ceil(64), 1536u32.div_ceil(64));
-        let product = |format, store, units| MatmulShape { format, store, bias: false, units, x_home };
+        let product = |format, store, units| {
+            // A model whose weights have other formats is loaded without.
+            let fits = choice.activations.multiply(format);
+            let activations = if fits { choice.activations } else { Activations::F32 };
+            MatmulShape { format, store, bias: false, units, x_home, activations }
+        };
         let mut products: Vec<_> = formats.iter().map(|&f| product(f, Store::Set, hidden)).collect();
         if let Some(&first) = formats.first() {
             products.push(product(first, Store::Add, hidden));
             products.push(product(first, Store::Silu, hidden));
+            let down = product(first, Store::Add, inner);
             // The activation writes its columns one by one.
-            products.push(MatmulShape { x_home: Home::Buffer, ..product(first, Store::Add, inner) });
+            let x_home = if down.activations == Activations::F32 { Home::Buffer } else { x_home };
+            products.push(MatmulShape { x_home, ..down });
         }
         Self {
             hidden_size: 576,
@@ -67,6 +74,8 @@ enum Word {
     Number(f64),
     /// Exactly this one.
     Token(u32),
+    /// Two whole numbers, the first 16 bits higher, each of them at most 1 beside: a tie may fall either way.
+    Pair(u32),
     /// What it was before.
     Kept,
     /// The kernel may leave anything here.
@@ -103,6 +112,11 @@ impl Case {
                         got.is_finite()
                     }
                     Word::Token(token) => got == token,
+                    Word::Pair(pair) => {
+                        let near = |a: i32, b: i32| a.abs_diff(b) <= 1;
+                        let ((a, b), (c, d)) = (halves(got), halves(pair));
+                        near(a, c) && near(b, d)
+                    }
                     Word::Kept => got == before,
                     Word::Any => true,
                 };
@@ -151,6 +165,9 @@ pub fn cases(choice: KernelChoice, shapes: &Shapes) -> Result<Vec<Case>, Compose
     cases.push(rows::rope(shapes, choice)?);
     cases.push(rows::attention(shapes, choice)?);
     cases.push(rows::silu()?);
+    if choice.activations == Activations::I8 {
+        cases.push(rows::quantised(choice)?);
+    }
     if choice.sample_on == SampleOn::Gpu {
         cases.push(rows::sampling()?);
     }
@@ -234,4 +251,37 @@ fn bytes_of<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
 
 fn numbers(values: Vec<f64>) -> Vec<Word> {
     values.into_iter().map(Word::Number).collect()
+}
+
+/// The two numbers of a word of [`Word::Pair`].
+fn halves(pair: u32) -> (i32, i32) {
+    let lower = i32::from(pair as u16 as i16);
+    ((pair as i32).wrapping_sub(lower) >> 16, lower)
+}
+
+/// What a kernel should write that stores rows of `width` numbers as `activations`.
+fn rows_as(activations: Activations, width: u32, rows: &[f64]) -> Vec<Word> {
+    if activations == Activations::F32 {
+        return numbers(rows.to_vec());
+    }
+    rows.chunks(width as usize)
+        .flat_map(|row| {
+            let row: Vec<f32> = row.iter().map(|&value| value as f32).collect();
+            let words = quantise::cpu(&row).0;
+            let blocks = row.len().div_ceil(32);
+            (0..).zip(words).map(move |(at, word)| quantised_word(at, word, blocks))
+        })
+        .collect()
+}
+
+/// Word `at` of such a row of `blocks` blocks, which is `word`.
+fn quantised_word(at: usize, word: u32, blocks: usize) -> Word {
+    let (unit, texel) = (at / 40, at % 40 / 4);
+    let block = 2 * unit + if texel < 8 { texel / 4 } else { texel - 8 };
+    match texel {
+        // Some kernels write whole blocks, others whole units.
+        _ if block >= blocks => Word::Any,
+        0..8 => Word::Pair(word),
+        _ => Word::Number(f64::from(f32::from_bits(word))),
+    }
 }

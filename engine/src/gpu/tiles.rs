@@ -4,7 +4,8 @@
 
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::{
-    ComposeError, Home, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split,
+    Activations, ComposeError, Home, Program, WeightFormat, matmul_lanes, matmul_pairs, matmul_tiled,
+    matvec_split,
 };
 
 use super::{KernelChoice, MatmulFamily};
@@ -22,12 +23,14 @@ pub struct MatmulShape {
     pub units: u32,
     /// Where x lives.
     pub x_home: Home,
+    /// And how its numbers are stored.
+    pub activations: Activations,
 }
 
 /// One tile of the matrix kernel: from `min_rows` rows on, `tile_rows` a workgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatmulTile {
-    /// `matmul_lanes`.
+    /// `matmul_lanes`, or `matmul_pairs` where x comes in 8 bits.
     Lanes {
         /// The fewest rows it is used for.
         min_rows: u32,
@@ -88,8 +91,14 @@ impl MatmulTile {
         rows: u32,
         groups: u32,
     ) -> Result<(Program, [u32; 3]), ComposeError> {
-        let MatmulShape { format, store, bias, units, x_home } = shape;
+        let MatmulShape { format, store, bias, units, x_home, activations } = shape;
         Ok(match self {
+            Self::Lanes { tile_rows, .. } if activations == Activations::I8 => {
+                let (home, subgroups) = (choice.home, choice.subgroups);
+                let v =
+                    matmul_pairs::Variant { format, home, x_home, store, bias, units, tile_rows, subgroups };
+                (v.program()?, v.workgroups(rows, groups))
+            }
             Self::Lanes { tile_rows, .. } => {
                 let (home, subgroups) = (choice.home, choice.subgroups);
                 let v =

@@ -9,7 +9,7 @@ use firstlight_shaders::{MAX_ITERATIONS, embed, paged_attention, rope_kv_write, 
 
 use super::kv_cache::KvCache;
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
-use super::plan::{Planner, RowBuffer};
+use super::plan::{Factor, Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
@@ -86,14 +86,15 @@ pub async fn load<S: WeightSource>(
 
     let row_capacity = planner.row_capacity(limits.max_batch_tokens);
     let hidden = planner.activation("hidden", row_capacity, config.hidden_size).await?;
-    let normed = planner.factor("normed", row_capacity, config.hidden_size).await?;
+    let normed = planner.factor("normed", row_capacity, config.hidden_size, config.hidden_size).await?;
     let qkv_width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
     // A part that is loaded apart pads its columns to a group: room for that behind the last one.
     let qkv = planner.activation("qkv", row_capacity, qkv_width + GROUP_COLUMNS).await?;
-    let attended = planner.factor("attended", row_capacity, config.num_heads * config.head_dim).await?;
-    let gated = planner.activation("gated", row_capacity, config.intermediate_size).await?;
+    let attended_width = config.num_heads * config.head_dim;
+    let attended = planner.factor("attended", row_capacity, attended_width, config.head_dim).await?;
+    let gated = planner.factor("gated", row_capacity, config.intermediate_size, 0).await?;
     let sample_capacity = planner.row_capacity(limits.max_num_seqs);
-    let sampled = planner.factor("sampled", sample_capacity, config.hidden_size).await?;
+    let sampled = planner.plain_factor("sampled", sample_capacity, config.hidden_size).await?;
     let logits = planner.activation("logits", sample_capacity, config.vocab_size).await?;
 
     let required = |role| tensor(loader.checkpoint, role);
@@ -135,7 +136,7 @@ pub async fn load<S: WeightSource>(
         None => None,
     };
     let head = head.as_ref().unwrap_or(&embedding);
-    planner.matmul(Extent::Samples, &sampled, head, Store::Set, &logits, 0).await?;
+    planner.matmul(Extent::Samples, &sampled.rows, head, Store::Set, &logits, 0).await?;
     let sampler = plan_sampler(planner, &config, &logits, limits.max_num_seqs).await?;
     let Resource::Buffer(logits_buffer) = logits.buffer else { unreachable!("only factors live elsewhere") };
     Ok(Llama {
@@ -213,10 +214,10 @@ struct Scene<'a> {
 /// The activations that layers share.
 struct Buffers {
     hidden: RowBuffer,
-    normed: RowBuffer,
+    normed: Factor,
     qkv: RowBuffer,
-    attended: RowBuffer,
-    gated: RowBuffer,
+    attended: Factor,
+    gated: Factor,
 }
 
 async fn plan_embedding(
@@ -262,7 +263,7 @@ async fn load_layer<S: WeightSource>(
     let part = part(checkpoint, TensorRole::O(layer), TensorRole::OBias(layer))?;
     let columns = |column: u32| (column < config.hidden_size).then_some((0, column));
     let output = loader.load("attention output", &[part], config.hidden_size, &columns).await?;
-    planner.matmul(Extent::Rows, &buffers.attended, &output, Store::Add, &buffers.hidden, 0).await?;
+    planner.matmul(Extent::Rows, &buffers.attended.rows, &output, Store::Add, &buffers.hidden, 0).await?;
 
     let norm = loader.vector("feed-forward norm", tensor(checkpoint, TensorRole::MlpNorm(layer))?).await?;
     planner.norm(Extent::Rows, &buffers.hidden, &norm, None, config.rms_norm_eps, &buffers.normed).await?;
@@ -309,7 +310,9 @@ async fn load_qkv<S: WeightSource>(
             Some((part, stored_row(part, column - starts[part])))
         };
         let matrix = loader.load("qkv", &parts, starts[3], &columns).await?;
-        return planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, 0).await;
+        return planner
+            .matmul(Extent::Rows, &buffers.normed.rows, &matrix, Store::Set, &buffers.qkv, 0)
+            .await;
     }
     for (index, name) in ["q", "k", "v"].into_iter().enumerate() {
         let width = starts[index + 1] - starts[index];
@@ -317,7 +320,7 @@ async fn load_qkv<S: WeightSource>(
         let columns: &Columns<'_> = &columns;
         let matrix = loader.load(name, &parts[index..=index], width, columns).await?;
         planner
-            .matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, starts[index])
+            .matmul(Extent::Rows, &buffers.normed.rows, &matrix, Store::Set, &buffers.qkv, starts[index])
             .await?;
     }
     Ok(())
@@ -359,11 +362,20 @@ async fn plan_attention(
     let head_group = config.num_heads / config.num_kv_heads;
     let KernelChoice { work_home, subgroups, .. } = planner.choice();
     let block_size = limits.block_size;
-    let variant = paged_attention::Variant { head_vec4s, head_group, block_size, work_home, subgroups };
+    let attended = buffers.attended.target();
+    let variant = paged_attention::Variant {
+        head_vec4s,
+        head_group,
+        block_size,
+        work_home,
+        y_home: attended.home,
+        activations: attended.activations,
+        subgroups,
+    };
     check_iterations(planner.device(), variant, scene)?;
     let params = paged_attention::Params {
         q_pitch: buffers.qkv.pitch / 4,
-        y_pitch: buffers.attended.pitch / 4,
+        y_pitch: attended.pitch / 4,
         num_kv_heads: config.num_kv_heads,
         head_group,
         table_pitch: scene.table_pitch,
@@ -375,14 +387,14 @@ async fn plan_attention(
         buffers.qkv.buffer.binding(),
         cache.keys.binding(),
         cache.values.binding(),
-        buffers.attended.buffer.binding(),
+        attended.buffer.binding(),
     ];
     let grid = variant.workgroups(config.num_heads, 1);
     let program = variant.program()?;
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
     // q*k and p*v.
     planner.attends(2 * u64::from(config.num_heads) * u64::from(config.head_dim));
-    Ok(())
+    planner.written(Extent::Rows, &buffers.attended).await
 }
 
 /// A CPU driver ends a kernel's loops in silence when they run too long; GPUs have no such limit.
@@ -427,14 +439,17 @@ async fn load_mlp<S: WeightSource>(
             (row < width).then_some((usize::from(is_up), row))
         };
         let matrix = loader.load("gate and up", &[gate, up], fused_width, &columns).await?;
-        planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Silu, &buffers.gated, 0).await?;
+        planner
+            .matmul(Extent::Rows, &buffers.normed.rows, &matrix, Store::Silu, buffers.gated.target(), 0)
+            .await?;
     } else {
         plan_unfused_gate(loader, planner, [gate, up], width, buffers).await?;
     }
+    planner.written(Extent::Rows, &buffers.gated).await?;
     let down = part(checkpoint, TensorRole::Down(layer), TensorRole::DownBias(layer))?;
     let columns = |column: u32| (column < config.hidden_size).then_some((0, column));
     let matrix = loader.load("down", &[down], config.hidden_size, &columns).await?;
-    planner.matmul(Extent::Rows, &buffers.gated, &matrix, Store::Add, &buffers.hidden, 0).await
+    planner.matmul(Extent::Rows, &buffers.gated.rows, &matrix, Store::Add, &buffers.hidden, 0).await
 }
 
 async fn plan_unfused_gate<S: WeightSource>(
@@ -445,19 +460,19 @@ async fn plan_unfused_gate<S: WeightSource>(
     buffers: &Buffers,
 ) -> Result<(), LoadFailure> {
     let up_column = width.next_multiple_of(GROUP_COLUMNS);
-    let both = planner.activation("gate and up", buffers.gated.rows, 2 * up_column).await?;
+    let both = planner.activation("gate and up", buffers.gated.rows.rows, 2 * up_column).await?;
     for (part, first) in parts.iter().zip([0, up_column]) {
         let columns = |column: u32| (column < width).then_some((0, column));
         let matrix = loader.load("gate or up", std::slice::from_ref(part), width, &columns).await?;
-        planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &both, first).await?;
+        planner.matmul(Extent::Rows, &buffers.normed.rows, &matrix, Store::Set, &both, first).await?;
     }
     let params = silu_mul::Params {
         x_pitch: both.pitch / 4,
         up_vec4: up_column / 4,
-        y_pitch: buffers.gated.pitch / 4,
+        y_pitch: buffers.gated.target().pitch / 4,
         width_vec4s: width / 4,
     };
     let grid = silu_mul::workgroups(&params, 1);
-    let bindings = [both.buffer.binding(), buffers.gated.buffer.binding()];
+    let bindings = [both.buffer.binding(), buffers.gated.target().buffer.binding()];
     planner.rows(Extent::Rows, silu_mul::program()?, grid[0], bytemuck::bytes_of(&params), &bindings).await
 }

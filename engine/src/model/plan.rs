@@ -3,8 +3,8 @@
 //! Never runs in a step. Invariant: what it takes from the device is taken here and held by the bind groups.
 
 use firstlight_shaders::matmul::{Params as MatmulParams, Store};
-use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape};
-use firstlight_shaders::{Home, Program, rms_norm};
+use firstlight_shaders::weights::{BLOCK, GROUP_COLUMNS, PackedShape, UNIT};
+use firstlight_shaders::{Activations, Home, Program, quantise, rms_norm};
 
 use super::LoadFailure;
 use super::matrix::Matrix;
@@ -15,16 +15,33 @@ use crate::gpu::{
 
 /// A buffer of rows.
 pub struct RowBuffer {
-    /// `[rows][pitch]` floats.
+    /// `[rows][pitch]` words.
     pub buffer: Resource,
     /// Where it lives.
     pub home: Home,
-    /// Floats a row: a multiple of a unit of 64, zero behind the width that is written.
+    /// How its numbers are stored.
+    pub activations: Activations,
+    /// Words a row: whole units of 64 numbers, zero behind the width that is written.
     pub pitch: u32,
-    /// Floats of a row that count.
+    /// Numbers of a row that count.
     pub width: u32,
     /// Rows.
     pub rows: u32,
+}
+
+/// Rows that products read.
+pub struct Factor {
+    /// As they read them.
+    pub rows: RowBuffer,
+    /// As f32 before that, where whoever writes them cannot write anything else.
+    plain: Option<RowBuffer>,
+}
+
+impl Factor {
+    /// What is to be written. Afterwards comes [`Planner::written`].
+    pub fn target(&self) -> &RowBuffer {
+        self.plain.as_ref().unwrap_or(&self.rows)
+    }
 }
 
 /// Collects the dispatches of a pass.
@@ -89,24 +106,50 @@ impl<'a> Planner<'a> {
 
     /// Takes a buffer of `rows` rows of `width` floats.
     pub async fn activation(&self, what: &str, rows: u32, width: u32) -> Result<RowBuffer, LoadFailure> {
-        self.activation_at(Home::Buffer, what, rows, width).await
+        self.rows_at(Home::Buffer, Activations::F32, what, rows, width).await
     }
 
-    /// Takes `rows` rows of `width` floats which a kernel writes for products to read.
-    pub async fn factor(&self, what: &str, rows: u32, width: u32) -> Result<RowBuffer, LoadFailure> {
-        self.activation_at(self.choice.work_home, what, rows, width).await
+    /// Takes `rows` rows of `width` numbers for the products of the layers to read. Where 8 lanes write them, they do so
+    /// `run` numbers at a time; 0 where something else does.
+    pub async fn factor(&self, what: &str, rows: u32, width: u32, run: u32) -> Result<Factor, LoadFailure> {
+        let KernelChoice { work_home, subgroups, activations, .. } = self.choice;
+        let (home, plain) = match activations {
+            Activations::F32 => (if run > 0 { work_home } else { Home::Buffer }, None),
+            Activations::I8 if subgroups && run > 0 && run.is_multiple_of(BLOCK) => (work_home, None),
+            Activations::I8 => (work_home, Some(self.activation(what, rows, width).await?)),
+        };
+        Ok(Factor { rows: self.rows_at(home, activations, what, rows, width).await?, plain })
     }
 
-    async fn activation_at(
+    /// Takes `rows` rows of `width` floats for the head to read.
+    pub async fn plain_factor(&self, what: &str, rows: u32, width: u32) -> Result<Factor, LoadFailure> {
+        let home = self.choice.work_home;
+        Ok(Factor { rows: self.rows_at(home, Activations::F32, what, rows, width).await?, plain: None })
+    }
+
+    async fn rows_at(
         &self,
         home: Home,
+        activations: Activations,
         what: &str,
         rows: u32,
         width: u32,
     ) -> Result<RowBuffer, LoadFailure> {
-        let pitch = width.next_multiple_of(64);
+        let pitch = activations.row_texels(width) * 4;
         let bytes = u64::from(rows) * u64::from(pitch) * 4;
-        Ok(RowBuffer { buffer: self.device.at_home(home, what, bytes).await?, home, pitch, width, rows })
+        let buffer = self.device.at_home(home, what, bytes).await?;
+        Ok(RowBuffer { buffer, home, activations, pitch, width, rows })
+    }
+
+    /// Adds what turns a factor that was written as f32 into what products read, where that is something else.
+    pub async fn written(&mut self, extent: Extent, factor: &Factor) -> Result<(), LoadFailure> {
+        let (Some(plain), rows) = (&factor.plain, &factor.rows) else { return Ok(()) };
+        let units = plain.width.div_ceil(UNIT);
+        let params = quantise::Params { x_pitch: plain.pitch / 4, y_pitch: rows.pitch / 4 };
+        let bindings = [plain.buffer.binding(), rows.buffer.binding()];
+        let grid = quantise::workgroups(units, 1);
+        let program = quantise::program(units, rows.home)?;
+        self.rows(extent, program, grid[0], bytemuck::bytes_of(&params), &bindings).await
     }
 
     /// Adds a kernel that takes one row a workgroup row.
@@ -155,14 +198,17 @@ impl<'a> Planner<'a> {
         gamma: &Buffer,
         sample_rows: Option<&Buffer>,
         eps: f32,
-        y: &RowBuffer,
+        to: &Factor,
     ) -> Result<(), LoadFailure> {
+        let y = to.target();
         let params = rms_norm::Params { x_pitch: x.pitch / 4, y_pitch: y.pitch / 4, eps };
-        let program = rms_norm::program(x.width / 4, sample_rows.is_some(), y.home, self.choice.subgroups)?;
+        let gather = sample_rows.is_some();
+        let program = rms_norm::program(x.width / 4, gather, y.home, y.activations, self.choice.subgroups)?;
         // Without a gather the binding is there and never read.
         let rows = sample_rows.unwrap_or(gamma);
         let bindings = [x.buffer.binding(), gamma.binding(), rows.binding(), y.buffer.binding()];
-        self.rows_in_x(extent, program, bytemuck::bytes_of(&params), &bindings).await
+        self.rows_in_x(extent, program, bytemuck::bytes_of(&params), &bindings).await?;
+        self.written(extent, to).await
     }
 
     /// Adds `y[.., y_column..] (store)= x * matrix^T`, one dispatch a shard.
@@ -181,6 +227,7 @@ impl<'a> Planner<'a> {
             bias: matrix.has_bias,
             units: matrix.units(),
             x_home: x.home,
+            activations: x.activations,
         };
         if !self.products.contains(&product) {
             self.products.push(product);

@@ -133,6 +133,14 @@ pub enum TensorRole {
     RopeFreqs,
 }
 
+impl TensorRole {
+    /// Whether it is a matrix that the products of a layer read.
+    pub fn is_layer_matrix(self) -> bool {
+        use TensorRole::{Down, Gate, K, O, Q, Up, V};
+        matches!(self, Q(_) | K(_) | V(_) | O(_) | Gate(_) | Up(_) | Down(_))
+    }
+}
+
 /// Where one tensor lies. Made only by a parser that has checked it against its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {

@@ -62,6 +62,7 @@ impl GpuRunner {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, LoadFailure> {
         check_limits(checkpoint, limits)?;
+        check_activations(checkpoint, choice, &device.facts().name)?;
         let mut kernels = KernelCache::default();
         let mut planner = Planner::new(&device, &mut kernels, choice);
         let mut loader = MatrixLoader {
@@ -365,6 +366,35 @@ fn shapes<S: WeightSource>(
         head_dim: config.head_dim,
         block_size: limits.block_size,
         products,
+    }
+}
+
+/// Refuses activations that the layers' products cannot take.
+fn check_activations<S: WeightSource>(
+    checkpoint: &Checkpoint<S>,
+    choice: KernelChoice,
+    adapter: &str,
+) -> Result<(), LoadError> {
+    let name = choice.activations.name();
+    let refuse = |reason: String| {
+        Err(LoadError::Unsupported {
+            name: checkpoint.config().name.clone(),
+            reason: format!("{reason}; use --activations f32"),
+        })
+    };
+    if !choice.has(choice.activations) {
+        return refuse(format!("{name} activations on {adapter}: its kernels multiply f32 alone"));
+    }
+    let other = checkpoint
+        .tensors()
+        .find(|(role, info)| role.is_layer_matrix() && !choice.activations.multiply(info.dtype));
+    match other {
+        None => Ok(()),
+        Some((_, info)) => refuse(format!(
+            "{name} activations, which Q4_0 and Q4_1 weights take: the tensor {} is {}",
+            info.name,
+            info.dtype.title()
+        )),
     }
 }
 

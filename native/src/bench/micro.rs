@@ -26,7 +26,7 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     let checkpoint = model_text::open(&files)?.checkpoint;
     let limits = sizing::limits(&args.engine, checkpoint.config())?;
     let place = gpu::Place::default();
-    gpu::load(&place, &args.engine.adapter, &checkpoint, &limits, &mut |_| ())?;
+    gpu::load(&place, &args.engine, &checkpoint, &limits, &mut |_| ())?;
     let Some(mut runner) = place.take() else { return Ok(()) };
     let handle = runner.device().handle().clone();
     let block = limits.block_size;

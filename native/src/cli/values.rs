@@ -12,6 +12,8 @@ use tracing_subscriber::filter::Targets;
 pub enum Activations {
     /// 32-bit floats.
     F32,
+    /// 8 bits, for products with 4-bit weights.
+    I8,
     /// The engine's choice for the adapter.
     Auto,
 }
@@ -131,8 +133,8 @@ pub(super) fn activations(text: &str) -> Result<Activations, String> {
     match text {
         "f32" => Ok(Activations::F32),
         "auto" => Ok(Activations::Auto),
-        "i8" => Err("i8 activations are not built yet; use f32 or auto".into()),
-        _ => Err("it must be f32 or auto".into()),
+        "i8" => Ok(Activations::I8),
+        _ => Err("it must be f32, i8 or auto".into()),
     }
 }
 
@@ -272,8 +274,8 @@ mod tests {
             check(token_ids(wrong), Err("no token id"));
         }
         check(activations("f32"), Ok(Activations::F32));
-        check(activations("i8"), Err("not built yet"));
-        check(activations("bf16"), Err("f32 or auto"));
+        check(activations("i8"), Ok(Activations::I8));
+        check(activations("bf16"), Err("f32, i8 or auto"));
         check(dash("hello"), Err("-p TEXT"));
         check(json_target("-"), Ok(JsonTarget::Stdout));
         check(json_target("1"), Ok(JsonTarget::Stdout));

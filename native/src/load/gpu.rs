@@ -8,8 +8,9 @@ use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice};
 use firstlight_engine::model::{Checkpoint, LoadProgress};
 use firstlight_engine::runner::{self, GpuRunner};
 use firstlight_engine::sched::SchedulerConfig;
+use firstlight_shaders::Activations;
 
-use crate::cli::AdapterArgs;
+use crate::cli::{self, EngineArgs};
 use crate::driver::Drive;
 use crate::executor::{block_on_gpu, drive};
 use crate::failure::Failure;
@@ -36,18 +37,22 @@ pub struct Loaded {
 /// Exit code 3 for the adapter, 4 for the model's bytes, 1 for memory and kernels.
 pub fn load(
     place: &Place,
-    args: &AdapterArgs,
+    args: &EngineArgs,
     checkpoint: &Checkpoint<FileSource>,
     limits: &SchedulerConfig,
     opened: &mut dyn FnMut(&wgpu::Device),
 ) -> Result<Loaded, Failure> {
     drop(place.take());
     let start = Instant::now();
-    let (index, adapter) = adapters::choose(args.adapter.as_deref())?;
-    let options = DeviceOptions { default_limits: args.default_limits };
+    let (index, adapter) = adapters::choose(args.adapter.adapter.as_deref())?;
+    let options = DeviceOptions { default_limits: args.adapter.default_limits };
     let device = executor::block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
     let handle = device.handle().clone();
-    let choice = KernelChoice::for_adapter(device.facts());
+    let activations = match args.activations {
+        cli::Activations::I8 => Activations::I8,
+        cli::Activations::F32 | cli::Activations::Auto => Activations::F32,
+    };
+    let choice = KernelChoice { activations, ..KernelChoice::for_adapter(device.facts()) };
     let described = format!("{}: {choice}", device.facts().name);
     opened(&handle);
     let open = Instant::now();

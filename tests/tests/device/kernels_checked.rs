@@ -6,7 +6,7 @@ use firstlight_engine::gpu::{
     measure, refuse_wrong, self_test,
 };
 use firstlight_shaders::matmul::Store;
-use firstlight_shaders::{Home, WeightFormat, peak, stream};
+use firstlight_shaders::{Activations, Home, WeightFormat, peak, stream};
 use firstlight_tests::gpu::{block_on, open};
 use firstlight_tests::reference::nmse;
 
@@ -18,11 +18,17 @@ const LANES: KernelChoice = KernelChoice {
     work_home: Home::Texture,
     subgroups: true,
     sample_on: SampleOn::Cpu,
+    activations: Activations::F32,
 };
+
+/// With activations in 8 bits.
+const PAIRS: KernelChoice = KernelChoice { activations: Activations::I8, ..LANES };
 
 /// A small model's sizes: few turns of each loop.
 fn shapes(format: WeightFormat) -> Shapes {
-    let product = |store, bias| MatmulShape { format, store, bias, units: 2, x_home: Home::Buffer };
+    let x_home = Home::Buffer;
+    let activations = Activations::F32;
+    let product = |store, bias| MatmulShape { format, store, bias, units: 2, x_home, activations };
     Shapes {
         hidden_size: 72,
         num_heads: 6,
@@ -31,6 +37,30 @@ fn shapes(format: WeightFormat) -> Shapes {
         block_size: 8,
         embeddings: vec![format],
         products: vec![product(Store::Set, true), product(Store::Add, false), product(Store::Silu, false)],
+    }
+}
+
+/// Sizes at which lanes write whole blocks of 8-bit numbers, and products of them, longer than four units of K.
+fn pair_shapes(format: WeightFormat, x_home: Home) -> Shapes {
+    let mut shapes = Shapes { hidden_size: 160, num_heads: 4, head_dim: 32, ..shapes(format) };
+    for product in &mut shapes.products {
+        *product = MatmulShape { units: 5, x_home, activations: Activations::I8, ..*product };
+    }
+    shapes
+}
+
+#[test]
+fn activations_in_8_bits_pass() {
+    let device = open(DeviceOptions::default());
+    let mut cache = KernelCache::default();
+    let plain = KernelChoice { work_home: Home::Buffer, subgroups: false, ..PAIRS };
+    for (choice, format) in [(PAIRS, WeightFormat::Q4_1), (plain, WeightFormat::Q4_0)] {
+        let shapes = pair_shapes(format, choice.work_home);
+        let checked = block_on(&device, self_test(&device, &mut cache, choice, &shapes));
+        let checked = checked.expect("every kernel is right");
+        assert_eq!(checked.len(), 3 * 3 + 7, "{choice}");
+        let worst = checked.iter().max_by(|a, b| a.nmse.total_cmp(&b.nmse)).expect("some kernels");
+        assert!(worst.nmse < 1e-10, "{choice}: {worst:?}");
     }
 }
 
@@ -71,6 +101,7 @@ fn every_format_passes() {
                 bias: false,
                 units: 1,
                 x_home: Home::Buffer,
+                activations: Activations::F32,
             })
             .to_vec(),
         embeddings: WeightFormat::ALL.to_vec(),
@@ -87,8 +118,13 @@ fn every_format_passes() {
 
 /// Changes `from` into `to` in a kernel of this name and sees that it is found and named.
 fn check_found(choice: KernelChoice, name: &str, from: &str, to: &str) {
+    check_found_of(choice, &shapes(WeightFormat::Q4_1), name, from, to);
+}
+
+/// The same for a model of these shapes.
+fn check_found_of(choice: KernelChoice, shapes: &Shapes, name: &str, from: &str, to: &str) {
     let device = open(DeviceOptions::default());
-    let all = cases(choice, &shapes(WeightFormat::Q4_1)).expect("the kernels compose");
+    let all = cases(choice, shapes).expect("the kernels compose");
     let found = all.into_iter().find(|case| case.program.name.contains(name));
     let mut some = [found.unwrap_or_else(|| panic!("no kernel is named {name}"))];
     assert!(some[0].program.wgsl.contains(from), "{name} has no {from:?}");
@@ -116,6 +152,24 @@ fn a_matrix_kernel_made_wrong_is_refused_by_name() {
     check_found(SPLIT, "matvec_split/q4_1/buffer/k128/1x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
     check_found(SPLIT, "matmul_tiled/q4_1/buffer/k128/32x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
     check_found(LANES, "embed", "token & 31u", "token & 15u");
+}
+
+#[test]
+fn a_kernel_for_8_bits_made_wrong_is_refused_by_name() {
+    let found = |name, from, to| {
+        check_found_of(PAIRS, &pair_shapes(WeightFormat::Q4_1, Home::Texture), name, from, to)
+    };
+    // The carry of the lower half, the weights 4j + 1 and 4j + 3, the minimum.
+    found("matmul_pairs/q4_1/texture/k320/1x4/set", "= 0x8000u;", "= 0u;");
+    found(
+        "matmul_pairs/q4_1/texture/k320/4x4/set",
+        "products[0u][2u] += odd[2u] *",
+        "products[0u][2u] += even[2u] *",
+    );
+    found("matmul_pairs/q4_1/texture/k320/4x4/add", "* x_scales[0u].z", "* x_scales[0u].y");
+    found("rms_norm/160/i8_texture", "words, next", "next, words");
+    found("paged_attention_lanes/2x32/b8/texture/i8_texture", "(q.xy <<", "(q.yx <<");
+    found("quantise/192", "127.0 / top", "126.0 / top");
 }
 
 #[test]

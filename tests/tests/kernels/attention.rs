@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use firstlight_shaders::Home;
 use firstlight_shaders::paged_attention::{Params, Variant, cpu};
+use firstlight_shaders::{Activations, Home};
 use firstlight_tests::TestRng;
 
 use super::{Bench, bits, check_close, floats, inside, poison};
@@ -25,6 +25,8 @@ impl Shape {
             head_vec4s: self.head_dim as u32 / 4,
             head_group: self.head_group as u32,
             work_home: self.work_home,
+            y_home: self.work_home,
+            activations: Activations::F32,
             subgroups: self.subgroups,
         }
     }

@@ -4,7 +4,7 @@
 
 use firstlight_shaders::matmul::{self, Params, Store, cpu_silu, fused_column};
 use firstlight_shaders::weights::{BLOCK, GROUP_COLUMNS, PackedShape, UNIT, pack};
-use firstlight_shaders::{ComposeError, WeightFormat, embed};
+use firstlight_shaders::{Activations, ComposeError, WeightFormat, embed, quantise};
 use half::{bf16, f16};
 
 use super::{Case, Numbers, POISON, Word, bytes_of};
@@ -62,7 +62,13 @@ pub fn product(tile: MatmulTile, shape: MatmulShape, choice: KernelChoice) -> Re
     let (rows, k) = (tile_rows + 1, shape.units * UNIT);
     let all_rows = rows.next_multiple_of(tile_rows);
     let weights = Weights::new(shape.format, k, &mut numbers);
-    let x = numbers.floats(all_rows * k);
+    let mut x = numbers.floats(all_rows * k);
+    let mut x_bytes = bytes_of(&x);
+    if shape.activations == Activations::I8 {
+        let rows: Vec<_> = x.chunks(k as usize).map(quantise::cpu).collect();
+        x_bytes = rows.iter().flat_map(|(words, _)| bytes_of(words)).collect();
+        x = rows.into_iter().flat_map(|(_, numbers)| numbers).collect();
+    }
     let bias = if shape.bias { numbers.floats(COLUMNS) } else { vec![0.0; 4] };
     let width = if shape.store == Store::Silu { COLUMNS / 2 } else { COLUMNS };
     let mut words = vec![Word::Any; (all_rows * width) as usize];
@@ -83,12 +89,17 @@ pub fn product(tile: MatmulTile, shape: MatmulShape, choice: KernelChoice) -> Re
         }
     }
     let before = if shape.store == Store::Add { 0.5 } else { POISON };
-    let params = Params { x_pitch: k / 4, y_pitch: width, y_column: 0, num_groups: COLUMNS / GROUP_COLUMNS };
+    let params = Params {
+        x_pitch: shape.activations.row_texels(k),
+        y_pitch: width,
+        y_column: 0,
+        num_groups: COLUMNS / GROUP_COLUMNS,
+    };
     let (program, grid) = tile.program(shape, choice, rows, params.num_groups)?;
     let (data, scales) = weights.packed;
     let contents = vec![
         bytes_of(&[params]),
-        bytes_of(&x),
+        x_bytes,
         data,
         scales,
         bytes_of(&bias),

@@ -3,10 +3,23 @@
 //! Invariant: sizes that a pipeline is specialised by are the model's own; all others are small.
 
 use firstlight_shaders::sample::{self, Choice};
-use firstlight_shaders::{ComposeError, paged_attention, rms_norm, rope_kv_write, silu_mul};
+use firstlight_shaders::weights::BLOCK;
+use firstlight_shaders::{
+    Activations, ComposeError, Home, paged_attention, quantise, rms_norm, rope_kv_write, silu_mul,
+};
 
-use super::{Case, Numbers, POISON, Shapes, Word, bytes_of, numbers};
+use super::{Case, Numbers, POISON, Shapes, Word, bytes_of, numbers, rows_as};
 use crate::gpu::KernelChoice;
+
+/// Where and how a kernel of `choice` writes what products read, `run` numbers at a time.
+fn written_as(run: u32, choice: KernelChoice) -> (Home, Activations) {
+    match choice.activations {
+        Activations::I8 if !(choice.subgroups && run.is_multiple_of(BLOCK)) => {
+            (Home::Buffer, Activations::F32)
+        }
+        activations => (choice.work_home, activations),
+    }
+}
 
 /// The norm of three rows, or of two that are gathered from them.
 pub fn norm(shapes: &Shapes, gather: bool, choice: KernelChoice) -> Result<Case, ComposeError> {
@@ -14,11 +27,15 @@ pub fn norm(shapes: &Shapes, gather: bool, choice: KernelChoice) -> Result<Case,
     let width = shapes.hidden_size;
     let x = random.floats(3 * width);
     let gamma = random.floats(width);
-    let params = rms_norm::Params { x_pitch: width / 4, y_pitch: width / 4, eps: 1e-5 };
-    let normed = rms_norm::cpu(&x, &gamma, params.eps);
+    // The head takes no others.
+    let (y_home, activations) =
+        if gather { (choice.work_home, Activations::F32) } else { written_as(width, choice) };
+    let normed = rms_norm::cpu(&x, &gamma, 1e-5);
     let sources: &[u32] = if gather { &[2, 0] } else { &[0, 1, 2] };
     let row = |&source: &u32| normed[(source * width) as usize..][..width as usize].to_vec();
-    let words = numbers(sources.iter().flat_map(row).collect());
+    let words = rows_as(activations, width, &sources.iter().flat_map(row).collect::<Vec<_>>());
+    let y_pitch = (words.len() / sources.len() / 4) as u32;
+    let params = rms_norm::Params { x_pitch: width / 4, y_pitch, eps: 1e-5 };
     let contents = vec![
         bytes_of(&[params]),
         bytes_of(&x),
@@ -26,7 +43,7 @@ pub fn norm(shapes: &Shapes, gather: bool, choice: KernelChoice) -> Result<Case,
         bytes_of(sources),
         bytes_of(&vec![POISON; words.len()]),
     ];
-    let program = rms_norm::program(width / 4, gather, choice.work_home, choice.subgroups)?;
+    let program = rms_norm::program(width / 4, gather, y_home, activations, choice.subgroups)?;
     let grid = rms_norm::workgroups(sources.len() as u32);
     Ok(Case { program, contents, grid, wanted: vec![(4, words)] })
 }
@@ -126,7 +143,7 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
     let cache = num_blocks * KV_HEADS * block_size * head_dim;
     let (keys, values) = (random.floats(cache), random.floats(cache));
     let scale = 1.0 / f64::from(head_dim).sqrt();
-    let mut words = Vec::new();
+    let mut mixed = Vec::new();
     for (row, [_, position, _, sequence]) in (0..).zip(places) {
         for head in 0..num_heads {
             let gather = |from: &[f32], at: fn(&CacheSlot, u32, u32, u32) -> usize| -> Vec<Vec<f32>> {
@@ -143,12 +160,14 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
             let k: Vec<&[f32]> = k.iter().map(Vec::as_slice).collect();
             let v: Vec<&[f32]> = v.iter().map(Vec::as_slice).collect();
             let start = (row * width + head * head_dim) as usize;
-            words.extend(numbers(paged_attention::cpu(&q[start..start + head_dim as usize], &k, &v, scale)));
+            mixed.extend(paged_attention::cpu(&q[start..start + head_dim as usize], &k, &v, scale));
         }
     }
+    let (y_home, activations) = written_as(head_dim, choice);
+    let words = rows_as(activations, width, &mixed);
     let params = paged_attention::Params {
         q_pitch: width / 4,
-        y_pitch: width / 4,
+        y_pitch: words.len() as u32 / 12,
         num_kv_heads: KV_HEADS,
         head_group,
         table_pitch,
@@ -164,10 +183,32 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
         bytes_of(&vec![POISON; words.len()]),
     ];
     let KernelChoice { work_home, subgroups, .. } = choice;
-    let variant =
-        paged_attention::Variant { head_vec4s: head_dim / 4, head_group, block_size, work_home, subgroups };
+    let head_vec4s = head_dim / 4;
+    let variant = paged_attention::Variant {
+        head_vec4s,
+        head_group,
+        block_size,
+        work_home,
+        y_home,
+        activations,
+        subgroups,
+    };
     let grid = variant.workgroups(num_heads, 3);
     Ok(Case { program: variant.program()?, contents, grid, wanted: vec![(6, words)] })
+}
+
+/// Three rows in 8 bits, the second one of zeros, the third one with a block of them.
+pub fn quantised(choice: KernelChoice) -> Result<Case, ComposeError> {
+    let width = 192;
+    let mut x = Numbers(29).floats(3 * width);
+    x[width as usize..][..width as usize + 16].fill(0.0);
+    let units = width / 64;
+    let rows: Vec<f64> = x.iter().map(|&value| f64::from(value)).collect();
+    let words = rows_as(Activations::I8, width, &rows);
+    let params = quantise::Params { x_pitch: width / 4, y_pitch: words.len() as u32 / 12 };
+    let contents = vec![bytes_of(&[params]), bytes_of(&x), bytes_of(&vec![POISON; words.len()])];
+    let program = quantise::program(units, choice.work_home)?;
+    Ok(Case { program, contents, grid: quantise::workgroups(units, 3), wanted: vec![(2, words)] })
 }
 
 /// Two rows of gate and up.
