@@ -20,7 +20,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i >= params.width_vec4s || token >= params.num_tokens) {
         return;
     }
-    let column = token & 31u;
+    // A thread of the products has four neighbouring columns, and they stand 8 apart.
+    let column = (token & 3u) * 8u + ((token >> 2u) & 7u);
     let line = (token >> 5u) * params.num_units + (i >> 4u);
     let block = (i >> 3u) & 1u;
     let t = (i & 7u) / TEXEL_VEC4S;

@@ -11,6 +11,7 @@ pub mod matmul_lanes;
 pub mod matmul_pairs;
 pub mod matmul_tiled;
 pub mod matvec_split;
+pub mod norm_parts;
 pub mod paged_attention;
 mod paged_attention_lanes;
 pub mod peak;
@@ -23,7 +24,7 @@ pub mod stream;
 pub mod weights;
 
 pub use compose::{ComposeError, Const, compose};
-pub use quantise::Activations;
+pub use quantise::{Activations, Form};
 pub use weights::{Home, WeightFormat};
 
 /// Loop iterations that one invocation may run: Mesa 22.3.6 silently ends all its loops after 65,535.

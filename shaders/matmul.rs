@@ -8,7 +8,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::quantise::Activations;
+use crate::quantise::Form;
 use crate::weights::{GROUP_COLUMNS, Home, UNIT, WeightFormat};
 use crate::{BindingKind, ComposeError, Const, Program, TexelFormat, compose};
 
@@ -20,10 +20,14 @@ pub struct Params {
     pub x_pitch: u32,
     /// Floats a row of y.
     pub y_pitch: u32,
-    /// First column of y to write.
+    /// First column of y to write. This and the pitch are multiples of 4.
     pub y_column: u32,
     /// Groups of 32 columns.
     pub num_groups: u32,
+    /// Texels a row of what [`Store::AddNorm`] writes for the next product.
+    pub z_pitch: u32,
+    /// Added to the mean square of a norm.
+    pub eps: f32,
 }
 
 /// The uniform's members and where they lie.
@@ -32,6 +36,8 @@ pub const PARAMS: &[(&str, u32)] = &[
     ("y_pitch", offset_of!(Params, y_pitch) as u32),
     ("y_column", offset_of!(Params, y_column) as u32),
     ("num_groups", offset_of!(Params, num_groups) as u32),
+    ("z_pitch", offset_of!(Params, z_pitch) as u32),
+    ("eps", offset_of!(Params, eps) as u32),
 ];
 
 /// What becomes of the product.
@@ -41,12 +47,14 @@ pub enum Store {
     Set,
     /// y += product.
     Add,
-    /// y = silu(gate) * up, gate and up alternating every 8 columns of W.
+    /// y = silu(gate) * up, gate and up alternating.
     Silu,
+    /// y += product, and what the next norm's product reads of y: the lane kernels with subgroups.
+    AddNorm,
 }
 
 impl Store {
-    /// Every store.
+    /// Every store that all kernels have.
     pub const ALL: [Store; 3] = [Self::Set, Self::Add, Self::Silu];
 
     fn name(self) -> &'static str {
@@ -54,14 +62,29 @@ impl Store {
             Self::Set => "set",
             Self::Add => "add",
             Self::Silu => "silu",
+            Self::AddNorm => "add_norm",
         }
     }
 
-    fn snippet(self) -> &'static str {
-        match self {
-            Self::Set => include_str!("common/store_set.wgsl"),
-            Self::Add => include_str!("common/store_add.wgsl"),
-            Self::Silu => include_str!("common/store_silu.wgsl"),
+    /// Its snippets; with `written`, 8 lanes write rows for another product together.
+    fn snippets(self, written: Option<Form>) -> Vec<&'static str> {
+        match (self, written) {
+            (Self::Set, _) => vec![include_str!("common/store_set.wgsl")],
+            (Self::Add, _) | (Self::AddNorm, None) => vec![include_str!("common/store_add.wgsl")],
+            (Self::Silu, None) => {
+                vec![include_str!("common/store_silu.wgsl"), include_str!("common/gated.wgsl")]
+            }
+            (Self::Silu, Some(Form { home, activations })) => {
+                let mut snippets = activations.y_halves_snippets(home);
+                snippets.push(include_str!("common/store_silu_rows.wgsl"));
+                snippets.push(include_str!("common/gated.wgsl"));
+                snippets
+            }
+            (Self::AddNorm, Some(Form { home, activations })) => {
+                let mut snippets = activations.y_snippets(home);
+                snippets.push(include_str!("common/store_add_norm.wgsl"));
+                snippets
+            }
         }
     }
 }
@@ -120,10 +143,12 @@ pub(crate) struct Draft<'a> {
     pub(crate) format: WeightFormat,
     /// Where they live.
     pub(crate) home: Home,
-    /// Where x lives.
-    pub(crate) x_home: Home,
-    /// And how its numbers are stored.
-    pub(crate) activations: Activations,
+    /// Where x lives, and how.
+    pub(crate) x: Form,
+    /// What the store writes for another product, where it does.
+    pub(crate) written: Option<Form>,
+    /// The width of the norm of which the product has a half: of y with [`Store::AddNorm`], else of x; 0 without one.
+    pub(crate) norm_width: u32,
     /// What becomes of the product.
     pub(crate) store: Store,
     /// Whether there is a bias.
@@ -148,15 +173,14 @@ impl Draft<'_> {
         let mut snippets = self.snippets.to_vec();
         snippets.extend([
             include_str!("common/matmul_bindings.wgsl"),
-            self.activations.x_snippet(self.x_home),
-            self.store.snippet(),
+            self.x.activations.x_snippet(self.x.home),
             bias,
         ]);
+        snippets.extend(self.store.snippets(self.written));
         snippets.extend(weight_snippets(self.format, self.home));
-        let [data, scales] = weight_bindings(self.format, self.home);
         Ok(Program {
             name: format!(
-                "{}/{}/{}/k{}/{}x{TILE_COLUMNS}/{}{}{}{}",
+                "{}/{}/{}/k{}/{}x{TILE_COLUMNS}/{}{}{}{}{}{}",
                 self.kernel,
                 self.format.name(),
                 self.home.name(),
@@ -164,21 +188,54 @@ impl Draft<'_> {
                 self.tile_rows,
                 self.store.name(),
                 if self.bias { "/bias" } else { "" },
-                if self.x_home == Home::Texture { "/x_texture" } else { "" },
+                if self.norm_width > 0 { format!("/norm{}", self.norm_width) } else { String::new() },
+                self.x.suffix("x"),
+                self.written.map_or(String::new(), |form| form.suffix("y")),
                 if self.subgroups { "/subgroups" } else { "" },
             ),
-            wgsl: compose(&[self.header, &[("UNITS", self.units)]].concat(), self.text, &snippets)?,
-            bindings: vec![
-                BindingKind::Uniform,
-                self.x_home.x_binding(),
-                data,
-                scales,
-                BindingKind::Read,
-                BindingKind::ReadWrite,
-            ],
+            wgsl: compose(&[self.header, &self.sizes()].concat(), self.text, &snippets)?,
+            bindings: self.bindings(),
             subgroups: self.subgroups,
         })
     }
+
+    /// The constants that follow from sizes.
+    fn sizes(&self) -> Vec<Const> {
+        let mut sizes = vec![("UNITS", self.units)];
+        if self.norm_width > 0 {
+            sizes.extend([("NORM_WIDTH", self.norm_width), ("SQUARES", squares_pitch(self.norm_width))]);
+        }
+        if self.written.is_some() {
+            // Of the activation it is the only thing that is written.
+            sizes.push(("Y_BINDING", if self.store == Store::Silu { 5 } else { 8 }));
+        }
+        sizes
+    }
+
+    fn bindings(&self) -> Vec<BindingKind> {
+        let [data, scales] = weight_bindings(self.format, self.home);
+        let x = self.x.home.x_binding();
+        let mut bindings = vec![BindingKind::Uniform, x, data, scales, BindingKind::Read];
+        match (self.store, self.written) {
+            (Store::Silu, Some(form)) => bindings.push(form.home.y_binding()),
+            (Store::AddNorm, Some(form)) => bindings.extend([
+                BindingKind::ReadWrite,
+                BindingKind::Read,
+                BindingKind::ReadWrite,
+                form.home.y_binding(),
+            ]),
+            _ => bindings.push(BindingKind::ReadWrite),
+        }
+        if self.norm_width > 0 && self.store != Store::AddNorm {
+            bindings.push(BindingKind::Read);
+        }
+        bindings
+    }
+}
+
+/// Sums of squares a row of a norm of `width`: one for 32 numbers, in whole vec4s.
+pub fn squares_pitch(width: u32) -> u32 {
+    width.div_ceil(GROUP_COLUMNS).next_multiple_of(4)
 }
 
 /// `x[rows][k] * w[n][k]^T`, in f64.
@@ -197,8 +254,7 @@ pub fn cpu_silu(gate: f64, up: f64) -> f64 {
     gate / (1.0 + (-gate).exp()) * up
 }
 
-/// Where column `i` of gate (`is_up` false) or up (true) stands in the fused matrix: they alternate every 8 columns.
+/// Where column `i` of gate (`is_up` false) or up (true) stands in the fused matrix: they alternate.
 pub fn fused_column(i: u32, is_up: bool) -> u32 {
-    let (group, pair, lane) = (i / 16, i % 16 / 8, i % 8);
-    group * GROUP_COLUMNS + pair * 16 + u32::from(is_up) * 8 + lane
+    2 * i + u32::from(is_up)
 }

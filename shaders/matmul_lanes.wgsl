@@ -1,7 +1,7 @@
 // y[M][N] = x[M][K] * W[N][K]^T for CPU drivers: lanes are columns, a thread keeps TM rows x TN columns in registers, and
 // there is no barrier. The 8 lanes of a slice hold a block of x between them and hand it round.
 //
-// Columns come in groups of 32: thread (lane l, tile column c) owns column 32*group + 8*c + l. K comes in units of 64: two
+// Columns come in groups of 32: thread (lane l, tile column c) owns column 32*group + 4*l + c. K comes in units of 64: two
 // blocks of 32 weights. Order of summation, the same for every TM: blocks in order; in a block sum(q*x) in order, then d and m.
 //
 // Bindings: matmul_bindings.wgsl.
@@ -67,10 +67,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
         }
     }
-    if (wanted < params.num_groups) {
-        for (var m = 0u; m < TM; m++) { // unroll
-            store(row0 + m, group * 32u + lane, sums[m]);
+    for (var m = 0u; m < TM; m++) { // unroll
+        let scale = row_scale(row0 + m, lane);
+        for (var c = 0u; c < TN; c++) { // unroll
+            sums[m][c] *= scale;
         }
+        store(row0 + m, group, lane, sums[m], wanted < params.num_groups);
     }
 }
 

@@ -4,8 +4,8 @@
 
 use crate::matmul::{Draft, TILE_COLUMNS};
 pub use crate::matmul::{PARAMS, Params, Store};
-use crate::matmul_lanes::{WORKGROUP, workgroups};
-use crate::quantise::Activations;
+use crate::matmul_lanes::{WORKGROUP, scale_iterations, scale_snippets, workgroups, written};
+use crate::quantise::{Activations, Form};
 use crate::weights::{Home, WeightFormat};
 use crate::{ComposeError, Program};
 
@@ -18,6 +18,11 @@ pub struct Variant {
     pub home: Home,
     /// Where x lives.
     pub x_home: Home,
+    /// Where the store's rows for another product live, and how: [`Store::Silu`] with subgroups, and [`Store::AddNorm`].
+    pub written: Form,
+    /// The width of the norm of which the product has a half: of y with [`Store::AddNorm`], else of x; 0 without one. Only with
+    /// subgroups.
+    pub norm_width: u32,
     /// What becomes of the product.
     pub store: Store,
     /// Whether there is a bias.
@@ -38,15 +43,18 @@ impl Variant {
         } else {
             include_str!("common/spread_words_plain.wgsl")
         };
+        let mut snippets = scale_snippets(self.store, self.norm_width);
+        snippets.push(spread);
         Draft {
             kernel: "matmul_pairs",
             text: include_str!("matmul_pairs.wgsl"),
             header: &[("TM", self.tile_rows), ("TN", TILE_COLUMNS), ("WORKGROUP", WORKGROUP)],
-            snippets: &[spread],
+            snippets: &snippets,
             format: self.format,
             home: self.home,
-            x_home: self.x_home,
-            activations: Activations::I8,
+            x: Form { home: self.x_home, activations: Activations::I8 },
+            written: written(self.store, self.written, self.subgroups),
+            norm_width: self.norm_width,
             store: self.store,
             bias: self.bias,
             units: self.units,
@@ -63,6 +71,6 @@ impl Variant {
 
     /// Loop iterations of one invocation over `units` units of 64: Mesa 22.3.6 ends all loops after 65,535.
     pub fn iterations(self) -> u32 {
-        self.units
+        self.units + scale_iterations(self.store, self.norm_width)
     }
 }

@@ -22,27 +22,31 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         for (var c = 0u; c < TN; c++) { // unroll
             scales[c] = weight_scale(line, c * 8u + lane);
         }
-        // The 8 lanes hold the scales of 8 blocks: of four units, those behind the last one never used.
-        if ((unit & 3u) == 0u) {
+        // The 8 lanes hold the scales of 8 halves: of two units, those behind the last one never used.
+        if ((unit & 1u) == 0u) {
             for (var m = 0u; m < TM; m++) { // unroll
-                extras[m] = x_words((row0 + m) * params.x_pitch + (unit + (lane >> 1u)) * 10u + 8u + (lane & 1u));
+                extras[m] = x_words((row0 + m) * params.x_pitch + (unit + (lane >> 2u)) * 12u + 8u + (lane & 3u));
             }
         }
         var own = array<vec4<u32>, TM>();
         for (var m = 0u; m < TM; m++) { // unroll
-            own[m] = x_words((row0 + m) * params.x_pitch + unit * 10u + lane);
+            own[m] = x_words((row0 + m) * params.x_pitch + unit * 12u + lane);
         }
         for (var block = 0u; block < 2u; block++) { // unroll
             var texels = array<vec4<u32>, TN>();
             for (var c = 0u; c < TN; c++) { // unroll
                 texels[c] = weight_texel(line * 2u + block, c * 8u + lane);
             }
-            var x_scales = array<vec4<f32>, TM>();
-            for (var m = 0u; m < TM; m++) { // unroll
-                let base = (row0 + m) * params.x_pitch + unit * 10u + 8u;
-                x_scales[m] = spread_scales(extras[m], (unit & 3u) * 2u + block, base + block);
-            }
+            var x_sums = array<f32, TM>();
             for (var h = 0u; h < 2u; h++) { // unroll
+                var x_scales = array<f32, TM>();
+                for (var m = 0u; m < TM; m++) { // unroll
+                    let place = block * 2u + h;
+                    let i = (row0 + m) * params.x_pitch + unit * 12u + 8u + place;
+                    let extra = spread_scales(extras[m], (unit & 1u) * 4u + place, i);
+                    x_scales[m] = extra.x;
+                    x_sums[m] += extra.y;
+                }
                 // The lower half of a word may fall below zero by as much: a carry that this makes up for.
                 var products = array<array<u32, TN>, TM>();
                 for (var m = 0u; m < TM; m++) { // unroll
@@ -58,7 +62,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                         odd[c] = (texels[c][j] >> (h * 4u + 8u)) & 0x000f000fu;
                     }
                     for (var m = 0u; m < TM; m++) { // unroll
-                        let base = (row0 + m) * params.x_pitch + unit * 10u;
+                        let base = (row0 + m) * params.x_pitch + unit * 12u;
                         let words = spread_words(own[m], base, block * 4u + h * 2u + j / 2u);
                         for (var c = 0u; c < TN; c++) { // unroll
                             products[m][c] += even[c] * words[(j & 1u) * 2u];
@@ -68,21 +72,23 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 }
                 for (var m = 0u; m < TM; m++) { // unroll
                     for (var c = 0u; c < TN; c++) { // unroll
-                        let scale = block_scale(scales[c], block) * x_scales[m][h];
+                        let scale = block_scale(scales[c], block) * x_scales[m];
                         sums[m][c] += scale * f32(bitcast<i32>(products[m][c]) >> 16u);
                     }
                 }
             }
             for (var m = 0u; m < TM; m++) { // unroll
                 for (var c = 0u; c < TN; c++) { // unroll
-                    sums[m][c] += nibble_minimum(scales[c], block) * x_scales[m].z;
+                    sums[m][c] += nibble_minimum(scales[c], block) * x_sums[m];
                 }
             }
         }
     }
-    if (wanted < params.num_groups) {
-        for (var m = 0u; m < TM; m++) { // unroll
-            store(row0 + m, group * 32u + lane, sums[m]);
+    for (var m = 0u; m < TM; m++) { // unroll
+        let scale = row_scale(row0 + m, lane);
+        for (var c = 0u; c < TN; c++) { // unroll
+            sums[m][c] *= scale;
         }
+        store(row0 + m, group, lane, sums[m], wanted < params.num_groups);
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::matmul::{Draft, SEGMENTS, TILE_COLUMNS};
 pub use crate::matmul::{PARAMS, Params, Store};
-use crate::quantise::Activations;
+use crate::quantise::Form;
 use crate::weights::{Home, WeightFormat};
 use crate::{ComposeError, Program};
 
@@ -46,8 +46,9 @@ impl Variant {
             snippets: &[include_str!("common/dequantise.wgsl")],
             format: self.format,
             home: Home::Buffer,
-            x_home: Home::Buffer,
-            activations: Activations::F32,
+            x: Form::PLAIN,
+            written: None,
+            norm_width: 0,
             store: self.store,
             bias: self.bias,
             units: self.units,

@@ -80,7 +80,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
     if (wanted < params.num_groups) {
         for (var r = 0u; r < TM; r++) { // unroll
-            store(row0 + r * THREAD_ROWS + thread_row, wanted * 32u + lane, totals[r]);
+            store(row0 + r * THREAD_ROWS + thread_row, wanted, lane, totals[r], true);
         }
     }
 }

@@ -54,6 +54,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 values[c] += segment_sums[(s * TM + row) * 32u + c * 8u + lane];
             }
         }
-        store(row0 + row, group * 32u + lane, values);
+        store(row0 + row, group, lane, values, true);
     }
 }

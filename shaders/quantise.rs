@@ -1,12 +1,12 @@
 //! `quantise.wgsl`: rows of f32 in 8 bits, for the products that take them so; the layout of such rows, and their twin.
 //!
-//! Invariant: what is written depends on the 32 numbers of a block alone.
+//! Invariant: what is written of 16 numbers depends on them alone.
 
 use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::weights::{BLOCK, Home, UNIT, WeightFormat};
+use crate::weights::{Home, UNIT, WeightFormat};
 use crate::{BindingKind, ComposeError, Program, compose};
 
 /// How products take their left factor.
@@ -62,7 +62,7 @@ impl Activations {
         }
     }
 
-    /// The snippets by which 8 lanes write rows of `width` numbers; they take the constant `Y_BINDING`.
+    /// The snippets by which 8 lanes write rows at `home`, a vec4 each; they take the constant `Y_BINDING`.
     pub(crate) fn y_snippets(self, home: Home) -> Vec<&'static str> {
         match self {
             Self::F32 => vec![home.y_snippet(), include_str!("common/put_f32.wgsl")],
@@ -71,6 +71,40 @@ impl Activations {
                 include_str!("common/put_i8.wgsl"),
                 include_str!("common/pairs.wgsl"),
             ],
+        }
+    }
+
+    /// The same for half a block at a time, a vec2 a lane.
+    pub(crate) fn y_halves_snippets(self, home: Home) -> Vec<&'static str> {
+        match self {
+            Self::F32 => vec![home.y_snippet(), include_str!("common/put_halves_f32.wgsl")],
+            Self::I8 => vec![
+                y_words_snippet(home),
+                include_str!("common/put_halves_i8.wgsl"),
+                include_str!("common/pairs.wgsl"),
+            ],
+        }
+    }
+}
+
+/// Where rows that a product reads live, and how they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Form {
+    /// Where.
+    pub home: Home,
+    /// How.
+    pub activations: Activations,
+}
+
+impl Form {
+    /// f32 in a buffer.
+    pub const PLAIN: Self = Self { home: Home::Buffer, activations: Activations::F32 };
+
+    /// What it adds to a kernel's name behind `role`, where it is not plain.
+    pub(crate) fn suffix(self, role: &str) -> String {
+        match self == Self::PLAIN {
+            true => String::new(),
+            false => format!("/{role}_{}{}", self.activations.prefix(), self.home.name()),
         }
     }
 }
@@ -82,8 +116,8 @@ fn y_words_snippet(home: Home) -> &'static str {
     }
 }
 
-/// Texels of a unit of 64 numbers in 8 bits: 4 for each block of 32, and one for each of its scales.
-const UNIT_TEXELS: u32 = 10;
+/// Texels of a unit of 64 numbers in 8 bits: two for each of its halves of a block, and one for each half's scale.
+const UNIT_TEXELS: u32 = 12;
 
 /// The uniform.
 #[repr(C)]
@@ -115,33 +149,28 @@ pub fn program(units: u32, y_home: Home) -> Result<Program, ComposeError> {
 
 /// The grid for `rows` rows of `units` units of 64.
 pub fn workgroups(units: u32, rows: u32) -> [u32; 3] {
-    [(units * 2).div_ceil(32), rows, 1]
+    [(units * 4).div_ceil(32), rows, 1]
 }
 
 /// A row in 8 bits: the texels' words as kernels write them, and the numbers that they stand for.
 pub fn cpu(row: &[f32]) -> (Vec<u32>, Vec<f32>) {
     let mut words = vec![0u32; Activations::I8.row_texels(row.len() as u32) as usize * 4];
     let mut numbers = Vec::with_capacity(row.len());
-    for (b, block) in row.chunks(BLOCK as usize).enumerate() {
-        let unit = b / 2 * UNIT_TEXELS as usize * 4;
-        let (first, extra) = (unit + b % 2 * 16, unit + 32 + b % 2 * 4);
-        let mut sum = 0.0f32;
-        for (h, half) in block.chunks(16).enumerate() {
-            let top = half.iter().fold(0.0f32, |top, v| top.max(v.abs()));
-            let scale = top / 127.0;
-            let inverse = if top > 1e-30 { 127.0 / top } else { 0.0 };
-            let q = |i: usize| half.get(i).map_or(0, |v| (v * inverse).round_ties_even() as i32);
-            for j in 0..4 {
-                for (odd, word) in [0, 1].into_iter().enumerate() {
-                    let pair = (q(4 * j + odd) << 16).wrapping_add(q(4 * j + odd + 2));
-                    words[first + h * 8 + 2 * j + word] = pair as u32;
-                }
-            }
-            numbers.extend((0..half.len()).map(|i| scale * q(i) as f32));
-            words[extra + h] = scale.to_bits();
-            sum += scale * (0..16).map(q).sum::<i32>() as f32;
+    for (idx, half) in row.chunks(16).enumerate() {
+        let unit = idx / 4 * UNIT_TEXELS as usize * 4;
+        let top = half.iter().fold(0.0f32, |top, v| top.max(v.abs()));
+        let scale = top / 127.0;
+        let inverse = if top > 1e-30 { 127.0 / top } else { 0.0 };
+        let q = |i: usize| half.get(i).map_or(0, |v| (v * inverse).round_ties_even() as i32);
+        for word in 0..8 {
+            let first = word / 2 * 4 + word % 2;
+            let pair = (q(first) << 16).wrapping_add(q(first + 2));
+            words[unit + idx % 4 * 8 + word] = pair as u32;
         }
-        words[extra + 2] = sum.to_bits();
+        let extra = unit + 32 + idx % 4 * 4;
+        words[extra] = scale.to_bits();
+        words[extra + 1] = (scale * (0..16).map(q).sum::<i32>() as f32).to_bits();
+        numbers.extend((0..half.len()).map(|i| scale * q(i) as f32));
     }
     (words, numbers)
 }

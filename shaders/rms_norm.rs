@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{Activations, BindingKind, ComposeError, Home, Program, compose};
+use crate::{BindingKind, ComposeError, Home, Program, compose};
 
 /// The uniform.
 #[repr(C)]
@@ -31,17 +31,15 @@ fn workgroup(subgroups: bool) -> u32 {
 }
 
 /// The kernel for rows of `width_vec4s` vec4s, all of them or (`gather`) those in `sample_rows`: 8 lanes of a subgroup and no
-/// barrier, or 64 threads and a tree. y lives at `y_home`, as `activations`: in 8 bits only with subgroups, where `width_vec4s`
-/// is a multiple of 8.
+/// barrier, or 64 threads and a tree. y lives at `y_home`.
 pub fn program(
     width_vec4s: u32,
     gather: bool,
     y_home: Home,
-    activations: Activations,
     subgroups: bool,
 ) -> Result<Program, ComposeError> {
     let threads = workgroup(subgroups);
-    let mut snippets = activations.y_snippets(y_home);
+    let mut snippets = vec![y_home.y_snippet()];
     if subgroups {
         snippets.extend([include_str!("common/sum_lanes.wgsl"), include_str!("common/lanes.wgsl")]);
     } else {
@@ -49,10 +47,9 @@ pub fn program(
     }
     Ok(Program {
         name: format!(
-            "rms_norm/{}{}/{}{}/{}",
+            "rms_norm/{}{}/{}/{}",
             width_vec4s * 4,
             if gather { "/gather" } else { "" },
-            activations.prefix(),
             y_home.name(),
             if subgroups { "subgroups" } else { "workgroup" }
         ),

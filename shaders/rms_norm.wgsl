@@ -12,7 +12,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [M][x_pitch]
 @group(0) @binding(2) var<storage, read> gamma: array<vec4<f32>>; // [width_vec4s]
 @group(0) @binding(3) var<storage, read> sample_rows: array<u32>; // [S]
-// Binding 4 is y, [M or S][y_pitch]: see y_*.wgsl and put_*.wgsl.
+// Binding 4 is y, [M or S][y_pitch]: see y_*.wgsl.
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -29,9 +29,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
     let mean = sum_all(squares, thread) / f32(WIDTH_VEC4S * 4u);
     let scale = inverseSqrt(mean + params.eps);
-    for (var first = 0u; first < WIDTH_VEC4S; first += WORKGROUP) {
-        let wanted = first + thread;
-        let i = min(wanted, WIDTH_VEC4S - 1u);
-        put_vec4(row * params.y_pitch, wanted, x[source_start + i] * scale * gamma[i], wanted == i);
+    for (var i = thread; i < WIDTH_VEC4S; i += WORKGROUP) {
+        put_y(row * params.y_pitch + i, x[source_start + i] * scale * gamma[i]);
     }
 }

@@ -1,7 +1,7 @@
 //! How a weight matrix lies on the GPU: the stored bits, put in the order in which the kernels visit them.
 //!
 //! A matrix `W[N][K]` has N columns (one an output) in groups of 32 and K in units of 64. A *line* is what 32 columns hold
-//! at one place: 32 texels of 16 bytes. Line `((group*units + unit)*2 + block)*block_texels + t` is texel t of that block for
+//! at one place: 32 texels of 16 bytes, in the order of [`column_place`]. Line `((group*units + unit)*2 + block)*block_texels + t` is texel t of that block for
 //! columns 32*group.. ; scale line `group*units + unit` holds the unit's scale words. N and K are padded with zero weights.
 //!
 //! Never changes a bit of a weight. Invariant: unpacked again, a packed matrix is the stored one.
@@ -18,6 +18,12 @@ pub const UNIT: u32 = 64;
 pub const BLOCK: u32 = 32;
 /// Lines side by side in a row of a weight texture: 2,048 texels.
 pub const TEXTURE_ROW_LINES: u32 = 64;
+
+/// Where a group's column stands in its lines: four neighbours 8 apart, so that a thread which has every eighth place has
+/// neighbours.
+pub fn column_place(column: u32) -> u32 {
+    column % 4 * 8 + column / 4 % 8
+}
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -282,7 +288,7 @@ pub fn pack<'a>(shape: PackedShape, k: u32, row: impl Fn(u32) -> Option<&'a [u8]
     let scale_bytes = format.scale_words() as usize * 4;
     for column in 0..shape.groups * GROUP_COLUMNS {
         let Some(row) = row(column) else { continue };
-        let (group, lane) = ((column / GROUP_COLUMNS) as usize, (column % GROUP_COLUMNS) as usize);
+        let (group, lane) = ((column / GROUP_COLUMNS) as usize, column_place(column) as usize);
         for (b, block) in row.chunks(format.block_bytes()).take(blocks).enumerate() {
             let (quants, scale) = format.split_block(block);
             let line = group * shape.units as usize * 2 + b;

@@ -1,8 +1,10 @@
-// y += x * W^T (+ bias): the residual stream takes the product in.
-fn store(row: u32, column: u32, values: array<f32, TN>) {
-    for (var c = 0u; c < TN; c++) { // unroll
-        let at = column + c * 8u;
-        let i = row * params.y_pitch + params.y_column + at;
-        y[i] = y[i] + (values[c] + bias_at(at));
+// y += x * W^T (+ bias): the residual stream takes the product in. A thread's four columns are neighbours.
+@group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>; // [M][y_pitch / 4]
+
+fn store(row: u32, group: u32, lane: u32, values: array<f32, TN>, counts: bool) {
+    let i = group * 8u + lane;
+    let at = (row * params.y_pitch + params.y_column) / 4u + i;
+    if (counts) {
+        y[at] = y[at] + with_bias(values, i);
     }
 }

@@ -1,7 +1,9 @@
-// y = x * W^T (+ bias).
-fn store(row: u32, column: u32, values: array<f32, TN>) {
-    for (var c = 0u; c < TN; c++) { // unroll
-        let at = column + c * 8u;
-        y[row * params.y_pitch + params.y_column + at] = values[c] + bias_at(at);
+// y = x * W^T (+ bias). A thread's four columns are neighbours.
+@group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>; // [M][y_pitch / 4]
+
+fn store(row: u32, group: u32, lane: u32, values: array<f32, TN>, counts: bool) {
+    let i = group * 8u + lane;
+    if (counts) {
+        y[(row * params.y_pitch + params.y_column) / 4u + i] = with_bias(values, i);
     }
 }

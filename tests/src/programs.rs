@@ -4,8 +4,8 @@ use std::mem::size_of;
 
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::{
-    Activations, Home, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_pairs, matmul_tiled,
-    matvec_split, paged_attention, quantise, rms_norm, rope_kv_write, sample, silu_mul,
+    Activations, Form, Home, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_pairs, matmul_tiled,
+    matvec_split, norm_parts, paged_attention, quantise, rms_norm, rope_kv_write, sample, silu_mul,
 };
 
 /// Names of members and where they lie.
@@ -40,6 +40,12 @@ pub fn all_subjects() -> Vec<Subject> {
         let program = quantise::program(11, y_home).expect("quantise composes");
         Subject::new::<quantise::Params>(program, quantise::PARAMS)
     }));
+    for activations in [Activations::F32, Activations::I8] {
+        for home in [Home::Buffer, Home::Texture] {
+            let program = norm_parts::program(576, Form { home, activations }).expect("norm_parts composes");
+            subjects.push(Subject::new::<norm_parts::Params>(program, norm_parts::PARAMS));
+        }
+    }
     subjects.extend(embeddings());
     subjects.extend(norms());
     subjects.extend(attention());
@@ -82,17 +88,24 @@ fn matrix_kernels() -> Vec<Subject> {
                     (Home::Texture, Home::Texture, true),
                     (Home::Texture, Home::Texture, false),
                 ] {
+                    let x = Form { home: x_home, activations: Activations::F32 };
                     let lanes = matmul_lanes::Variant {
                         format,
                         units,
                         home,
-                        x_home,
+                        x,
+                        written: x,
+                        norm_width: 0,
                         store,
                         bias,
                         tile_rows,
                         subgroups,
                     };
                     programs.push(lanes.program());
+                    if subgroups && x_home == Home::Texture {
+                        let store = beside_a_norm(store);
+                        programs.push(matmul_lanes::Variant { norm_width: 576, store, ..lanes }.program());
+                    }
                 }
                 programs.push(matvec_split::Variant { format, units, store, bias, tile_rows }.program());
             }
@@ -107,6 +120,11 @@ fn matrix_kernels() -> Vec<Subject> {
         .collect()
 }
 
+/// The store of a product that does half of a norm.
+fn beside_a_norm(store: Store) -> Store {
+    if store == Store::Add { Store::AddNorm } else { store }
+}
+
 fn pairs() -> impl Iterator<Item = Subject> {
     let mut programs = Vec::new();
     for format in WeightFormat::ALL.into_iter().filter(|&format| Activations::I8.multiply(format)) {
@@ -116,17 +134,24 @@ fn pairs() -> impl Iterator<Item = Subject> {
                     [(Home::Buffer, false), (Home::Texture, true), (Home::Texture, false)]
                 {
                     let (units, x_home) = (11, home);
+                    let written = Form { home, activations: Activations::I8 };
                     let pairs = matmul_pairs::Variant {
                         format,
                         units,
                         home,
                         x_home,
+                        written,
+                        norm_width: 0,
                         store,
                         bias,
                         tile_rows,
                         subgroups,
                     };
                     programs.push(pairs.program());
+                    if subgroups {
+                        let store = beside_a_norm(store);
+                        programs.push(matmul_pairs::Variant { norm_width: 576, store, ..pairs }.program());
+                    }
                 }
             }
         }
@@ -149,13 +174,11 @@ fn norms() -> Vec<Subject> {
     for width_vec4s in [2, 144] {
         for (gather, subgroups) in [(false, false), (false, true), (true, false), (true, true)] {
             for y_home in [Home::Buffer, Home::Texture] {
-                programs.push(rms_norm::program(width_vec4s, gather, y_home, Activations::F32, subgroups));
+                programs.push(rms_norm::program(width_vec4s, gather, y_home, subgroups));
             }
         }
     }
-    for y_home in [Home::Buffer, Home::Texture] {
-        programs.push(rms_norm::program(144, false, y_home, Activations::I8, true));
-    }
+
     programs
         .into_iter()
         .map(|p| Subject::new::<rms_norm::Params>(p.expect("a norm composes"), rms_norm::PARAMS))

@@ -44,6 +44,11 @@ pub struct KernelChoice {
 }
 
 impl KernelChoice {
+    /// Whether the products around a norm compute its halves. 8 lanes do so together.
+    pub fn fuses_norms(self) -> bool {
+        self.matmul == MatmulFamily::Lanes && self.subgroups
+    }
+
     /// Whether its kernels come for such activations: the lane kernels alone multiply 8-bit ones.
     pub fn has(self, activations: Activations) -> bool {
         activations == Activations::F32 || self.matmul == MatmulFamily::Lanes

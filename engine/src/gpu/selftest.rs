@@ -7,7 +7,7 @@ mod matrix;
 mod rows;
 
 use firstlight_shaders::matmul::Store;
-use firstlight_shaders::{Activations, ComposeError, Home, Program, WeightFormat, quantise};
+use firstlight_shaders::{Activations, ComposeError, Form, Program, WeightFormat, quantise};
 
 use super::{AdapterFacts, Device, KernelCache, KernelChoice, MatmulShape, Probe, ProbeError, SampleOn};
 use crate::error::DeviceError;
@@ -38,22 +38,38 @@ pub struct Shapes {
 impl Shapes {
     /// The default model's sizes, with weights in `formats`: every product in the first of them, one in each of the others.
     pub fn of_default_model(formats: &[WeightFormat], choice: KernelChoice) -> Self {
-        let x_home = choice.work_home;
         let (hidden, inner) = (576u32.div_ceil(64), 1536u32.div_ceil(64));
-        let product = |format, store, units| {
+        let norm_width = if choice.fuses_norms() { 576 } else { 0 };
+        let work = |format| {
             // A model whose weights have other formats is loaded without.
             let fits = choice.activations.multiply(format);
             let activations = if fits { choice.activations } else { Activations::F32 };
-            MatmulShape { format, store, bias: false, units, x_home, activations }
+            Form { home: choice.work_home, activations }
         };
-        let mut products: Vec<_> = formats.iter().map(|&f| product(f, Store::Set, hidden)).collect();
+        let product = |format, store, units, x| MatmulShape {
+            format,
+            store,
+            bias: false,
+            units,
+            x,
+            written: Form::PLAIN,
+            norm_width: 0,
+        };
+        let head = Form { home: choice.work_home, activations: Activations::F32 };
+        let mut products: Vec<_> = formats.iter().map(|&f| product(f, Store::Set, hidden, head)).collect();
         if let Some(&first) = formats.first() {
-            products.push(product(first, Store::Add, hidden));
-            products.push(product(first, Store::Silu, hidden));
-            let down = product(first, Store::Add, inner);
-            // The activation writes its columns one by one.
-            let x_home = if down.activations == Activations::F32 { Home::Buffer } else { x_home };
-            products.push(MatmulShape { x_home, ..down });
+            let x = work(first);
+            // Without 8 lanes the activation writes its columns one by one, and a quantised row comes from elsewhere.
+            let lanes = choice.subgroups || x.activations == Activations::I8;
+            let gated = if lanes { x } else { Form::PLAIN };
+            let written = if choice.subgroups { x } else { Form::PLAIN };
+            let add = if norm_width > 0 { Store::AddNorm } else { Store::Add };
+            products.extend([
+                MatmulShape { norm_width, ..product(first, Store::Set, hidden, x) },
+                MatmulShape { written, norm_width, ..product(first, add, hidden, x) },
+                MatmulShape { written, norm_width, ..product(first, Store::Silu, hidden, x) },
+                MatmulShape { written, norm_width, ..product(first, add, inner, gated) },
+            ]);
         }
         Self {
             hidden_size: 576,
@@ -159,9 +175,11 @@ pub fn cases(choice: KernelChoice, shapes: &Shapes) -> Result<Vec<Case>, Compose
     for &format in &shapes.embeddings {
         cases.push(matrix::embedding(format, choice)?);
     }
-    for gather in [false, true] {
-        cases.push(rows::norm(shapes, gather, choice)?);
-    }
+    cases.push(match choice.fuses_norms() {
+        true => rows::norm_parts(shapes, choice)?,
+        false => rows::norm(shapes, false, choice)?,
+    });
+    cases.push(rows::norm(shapes, true, choice)?);
     cases.push(rows::rope(shapes, choice)?);
     cases.push(rows::attention(shapes, choice)?);
     cases.push(rows::silu()?);
@@ -259,6 +277,12 @@ fn halves(pair: u32) -> (i32, i32) {
     ((pair as i32).wrapping_sub(lower) >> 16, lower)
 }
 
+/// A row made `pitch` long.
+fn padded<T: Clone>(mut row: Vec<T>, pitch: u32, by: T) -> Vec<T> {
+    row.resize(pitch as usize, by);
+    row
+}
+
 /// What a kernel should write that stores rows of `width` numbers as `activations`.
 fn rows_as(activations: Activations, width: u32, rows: &[f64]) -> Vec<Word> {
     if activations == Activations::F32 {
@@ -268,19 +292,19 @@ fn rows_as(activations: Activations, width: u32, rows: &[f64]) -> Vec<Word> {
         .flat_map(|row| {
             let row: Vec<f32> = row.iter().map(|&value| value as f32).collect();
             let words = quantise::cpu(&row).0;
-            let blocks = row.len().div_ceil(32);
-            (0..).zip(words).map(move |(at, word)| quantised_word(at, word, blocks))
+            let halves = row.len().div_ceil(16);
+            (0..).zip(words).map(move |(at, word)| quantised_word(at, word, halves))
         })
         .collect()
 }
 
-/// Word `at` of such a row of `blocks` blocks, which is `word`.
-fn quantised_word(at: usize, word: u32, blocks: usize) -> Word {
-    let (unit, texel) = (at / 40, at % 40 / 4);
-    let block = 2 * unit + if texel < 8 { texel / 4 } else { texel - 8 };
+/// Word `at` of such a row of `halves` halves of a block, which is `word`.
+fn quantised_word(at: usize, word: u32, halves: usize) -> Word {
+    let (unit, texel) = (at / 48, at % 48 / 4);
+    let half = 4 * unit + if texel < 8 { texel / 2 } else { texel - 8 };
     match texel {
-        // Some kernels write whole blocks, others whole units.
-        _ if block >= blocks => Word::Any,
+        // Some kernels write whole halves or blocks, others whole units.
+        _ if half >= halves => Word::Any,
         0..8 => Word::Pair(word),
         _ => Word::Number(f64::from(f32::from_bits(word))),
     }

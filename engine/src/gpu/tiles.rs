@@ -4,7 +4,7 @@
 
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::{
-    Activations, ComposeError, Home, Program, WeightFormat, matmul_lanes, matmul_pairs, matmul_tiled,
+    Activations, ComposeError, Form, Program, WeightFormat, matmul_lanes, matmul_pairs, matmul_tiled,
     matvec_split,
 };
 
@@ -21,10 +21,12 @@ pub struct MatmulShape {
     pub bias: bool,
     /// Units of 64 along K.
     pub units: u32,
-    /// Where x lives.
-    pub x_home: Home,
-    /// And how its numbers are stored.
-    pub activations: Activations,
+    /// Where x lives, and how.
+    pub x: Form,
+    /// Where what the store writes for another product lives, and how; it counts where 8 lanes write it together.
+    pub written: Form,
+    /// The width of the norm of which the product has a half; 0 without one.
+    pub norm_width: u32,
 }
 
 /// One tile of the matrix kernel: from `min_rows` rows on, `tile_rows` a workgroup.
@@ -91,18 +93,37 @@ impl MatmulTile {
         rows: u32,
         groups: u32,
     ) -> Result<(Program, [u32; 3]), ComposeError> {
-        let MatmulShape { format, store, bias, units, x_home, activations } = shape;
+        let MatmulShape { format, store, bias, units, x, written, norm_width } = shape;
         Ok(match self {
-            Self::Lanes { tile_rows, .. } if activations == Activations::I8 => {
-                let (home, subgroups) = (choice.home, choice.subgroups);
-                let v =
-                    matmul_pairs::Variant { format, home, x_home, store, bias, units, tile_rows, subgroups };
-                (v.program()?, v.workgroups(rows, groups))
-            }
             Self::Lanes { tile_rows, .. } => {
                 let (home, subgroups) = (choice.home, choice.subgroups);
-                let v =
-                    matmul_lanes::Variant { format, home, x_home, store, bias, units, tile_rows, subgroups };
+                if x.activations == Activations::I8 {
+                    let v = matmul_pairs::Variant {
+                        format,
+                        home,
+                        x_home: x.home,
+                        written,
+                        norm_width,
+                        store,
+                        bias,
+                        units,
+                        tile_rows,
+                        subgroups,
+                    };
+                    return Ok((v.program()?, v.workgroups(rows, groups)));
+                }
+                let v = matmul_lanes::Variant {
+                    format,
+                    home,
+                    x,
+                    written,
+                    norm_width,
+                    store,
+                    bias,
+                    units,
+                    tile_rows,
+                    subgroups,
+                };
                 (v.program()?, v.workgroups(rows, groups))
             }
             Self::Split { tile_rows, .. } => {

@@ -4,12 +4,14 @@
 //! attention, which reads other rows only through the KV cache.
 
 use firstlight_shaders::matmul::{Store, fused_column};
-use firstlight_shaders::weights::GROUP_COLUMNS;
-use firstlight_shaders::{MAX_ITERATIONS, embed, paged_attention, rope_kv_write, sample, silu_mul};
+use firstlight_shaders::weights::{BLOCK, GROUP_COLUMNS};
+use firstlight_shaders::{
+    Activations, MAX_ITERATIONS, embed, paged_attention, rope_kv_write, sample, silu_mul,
+};
 
 use super::kv_cache::KvCache;
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
-use super::plan::{Factor, Planner, RowBuffer};
+use super::plan::{Factor, Norm, Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
@@ -86,13 +88,16 @@ pub async fn load<S: WeightSource>(
 
     let row_capacity = planner.row_capacity(limits.max_batch_tokens);
     let hidden = planner.activation("hidden", row_capacity, config.hidden_size).await?;
-    let normed = planner.factor("normed", row_capacity, config.hidden_size, config.hidden_size).await?;
+    let normed = planner.normed("normed", row_capacity, config.hidden_size, config.rms_norm_eps).await?;
     let qkv_width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
     // A part that is loaded apart pads its columns to a group: room for that behind the last one.
     let qkv = planner.activation("qkv", row_capacity, qkv_width + GROUP_COLUMNS).await?;
     let attended_width = config.num_heads * config.head_dim;
-    let attended = planner.factor("attended", row_capacity, attended_width, config.head_dim).await?;
-    let gated = planner.factor("gated", row_capacity, config.intermediate_size, 0).await?;
+    let KernelChoice { activations, subgroups, .. } = planner.choice();
+    // In 8 bits a head is whole blocks, or it is written as f32 before.
+    let whole_blocks = activations == Activations::F32 || config.head_dim.is_multiple_of(BLOCK);
+    let attended = planner.factor("attended", row_capacity, attended_width, whole_blocks).await?;
+    let gated = planner.factor("gated", row_capacity, config.intermediate_size, subgroups).await?;
     let sample_capacity = planner.row_capacity(limits.max_num_seqs);
     let sampled = planner.plain_factor("sampled", sample_capacity, config.hidden_size).await?;
     let logits = planner.activation("logits", sample_capacity, config.vocab_size).await?;
@@ -119,12 +124,14 @@ pub async fn load<S: WeightSource>(
     };
     let buffers = Buffers { hidden, normed, qkv, attended, gated };
     planner.enter(Stage::Layers);
+    let first = tensor(loader.checkpoint, TensorRole::AttentionNorm(0))?;
+    let mut norm = loader.vector("attention norm", first).await?;
+    planner.first_norm(&buffers.hidden, scene.norm(&norm, &buffers)).await?;
     for layer in 0..config.num_layers {
-        load_layer(loader, planner, &scene, &buffers, layer).await?;
+        norm = load_layer(loader, planner, &scene, &buffers, layer).await?;
     }
 
     planner.enter(Stage::Head);
-    let norm = loader.vector("output norm", tensor(loader.checkpoint, TensorRole::OutputNorm)?).await?;
     planner
         .norm(Extent::Samples, &buffers.hidden, &norm, Some(&sample_rows), config.rms_norm_eps, &sampled)
         .await?;
@@ -136,7 +143,7 @@ pub async fn load<S: WeightSource>(
         None => None,
     };
     let head = head.as_ref().unwrap_or(&embedding);
-    planner.matmul(Extent::Samples, &sampled.rows, head, Store::Set, &logits, 0).await?;
+    planner.matmul(Extent::Samples, &sampled, head, Store::Set, &logits, 0).await?;
     let sampler = plan_sampler(planner, &config, &logits, limits.max_num_seqs).await?;
     let Resource::Buffer(logits_buffer) = logits.buffer else { unreachable!("only factors live elsewhere") };
     Ok(Llama {
@@ -211,6 +218,13 @@ struct Scene<'a> {
     table_pitch: u32,
 }
 
+impl Scene<'_> {
+    /// The norm by `gamma`, for the products behind it.
+    fn norm<'b>(&self, gamma: &'b Buffer, buffers: &'b Buffers) -> Norm<'b> {
+        Norm { gamma, eps: self.config.rms_norm_eps, to: &buffers.normed }
+    }
+}
+
 /// The activations that layers share.
 struct Buffers {
     hidden: RowBuffer,
@@ -244,30 +258,26 @@ async fn plan_embedding(
     Ok(())
 }
 
-/// Loads one layer and lays out its dispatches.
+/// Loads one layer and lays out its dispatches. Gives back the norm that follows it.
 async fn load_layer<S: WeightSource>(
     loader: &mut MatrixLoader<'_, S>,
     planner: &mut Planner<'_>,
     scene: &Scene<'_>,
     buffers: &Buffers,
     layer: u32,
-) -> Result<(), LoadFailure> {
+) -> Result<Buffer, LoadFailure> {
     let config = scene.config;
     let checkpoint = loader.checkpoint;
-    let norm_info = tensor(checkpoint, TensorRole::AttentionNorm(layer))?;
-    let norm = loader.vector("attention norm", norm_info).await?;
-    planner.norm(Extent::Rows, &buffers.hidden, &norm, None, config.rms_norm_eps, &buffers.normed).await?;
     load_qkv(loader, planner, scene, buffers, layer).await?;
     plan_attention(planner, scene, buffers, layer).await?;
 
     let part = part(checkpoint, TensorRole::O(layer), TensorRole::OBias(layer))?;
     let columns = |column: u32| (column < config.hidden_size).then_some((0, column));
     let output = loader.load("attention output", &[part], config.hidden_size, &columns).await?;
-    planner.matmul(Extent::Rows, &buffers.attended.rows, &output, Store::Add, &buffers.hidden, 0).await?;
-
     let norm = loader.vector("feed-forward norm", tensor(checkpoint, TensorRole::MlpNorm(layer))?).await?;
-    planner.norm(Extent::Rows, &buffers.hidden, &norm, None, config.rms_norm_eps, &buffers.normed).await?;
-    load_mlp(loader, planner, config, buffers, layer).await
+    let (attended, hidden) = (&buffers.attended, &buffers.hidden);
+    planner.residual(attended, &output, hidden, scene.norm(&norm, buffers), false).await?;
+    load_mlp(loader, planner, scene, buffers, layer).await
 }
 
 fn part<S: WeightSource>(
@@ -310,9 +320,7 @@ async fn load_qkv<S: WeightSource>(
             Some((part, stored_row(part, column - starts[part])))
         };
         let matrix = loader.load("qkv", &parts, starts[3], &columns).await?;
-        return planner
-            .matmul(Extent::Rows, &buffers.normed.rows, &matrix, Store::Set, &buffers.qkv, 0)
-            .await;
+        return planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, 0).await;
     }
     for (index, name) in ["q", "k", "v"].into_iter().enumerate() {
         let width = starts[index + 1] - starts[index];
@@ -320,7 +328,7 @@ async fn load_qkv<S: WeightSource>(
         let columns: &Columns<'_> = &columns;
         let matrix = loader.load(name, &parts[index..=index], width, columns).await?;
         planner
-            .matmul(Extent::Rows, &buffers.normed.rows, &matrix, Store::Set, &buffers.qkv, starts[index])
+            .matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, starts[index])
             .await?;
     }
     Ok(())
@@ -417,39 +425,44 @@ fn check_iterations(
     })
 }
 
-/// gate and up as one matrix with the activation fused where they are stored alike, as two otherwise; then down.
+/// gate and up as one matrix with the activation fused where they are stored alike, as two otherwise; then down, and the norm
+/// that follows, which is given back.
 async fn load_mlp<S: WeightSource>(
     loader: &mut MatrixLoader<'_, S>,
     planner: &mut Planner<'_>,
-    config: &ModelConfig,
+    scene: &Scene<'_>,
     buffers: &Buffers,
     layer: u32,
-) -> Result<(), LoadFailure> {
+) -> Result<Buffer, LoadFailure> {
+    let config = scene.config;
     let checkpoint = loader.checkpoint;
     let width = config.intermediate_size;
     let gate = part(checkpoint, TensorRole::Gate(layer), TensorRole::GateBias(layer))?;
     let up = part(checkpoint, TensorRole::Up(layer), TensorRole::UpBias(layer))?;
+    let mut apart = None;
     if gate.weight.dtype == up.weight.dtype {
         let fused_width = width.next_multiple_of(16) * 2;
         let columns = |column: u32| {
-            let (group, pair, lane) = (column / 32, column % 32 / 16, column % 8);
-            let row = group * 16 + pair * 8 + lane;
-            let is_up = column % 16 >= 8;
+            let (row, is_up) = (column / 2, column % 2 == 1);
             debug_assert_eq!(fused_column(row, is_up), column);
             (row < width).then_some((usize::from(is_up), row))
         };
         let matrix = loader.load("gate and up", &[gate, up], fused_width, &columns).await?;
-        planner
-            .matmul(Extent::Rows, &buffers.normed.rows, &matrix, Store::Silu, buffers.gated.target(), 0)
-            .await?;
+        let to = buffers.gated.target();
+        planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Silu, to, 0).await?;
+        planner.written(Extent::Rows, &buffers.gated).await?;
     } else {
-        plan_unfused_gate(loader, planner, [gate, up], width, buffers).await?;
+        apart = Some(plan_unfused_gate(loader, planner, [gate, up], width, buffers).await?);
     }
-    planner.written(Extent::Rows, &buffers.gated).await?;
+    let is_last = layer + 1 == config.num_layers;
     let down = part(checkpoint, TensorRole::Down(layer), TensorRole::DownBias(layer))?;
     let columns = |column: u32| (column < config.hidden_size).then_some((0, column));
     let matrix = loader.load("down", &[down], config.hidden_size, &columns).await?;
-    planner.matmul(Extent::Rows, &buffers.gated.rows, &matrix, Store::Add, &buffers.hidden, 0).await
+    let next = if is_last { TensorRole::OutputNorm } else { TensorRole::AttentionNorm(layer + 1) };
+    let norm = loader.vector("norm", tensor(checkpoint, next)?).await?;
+    let gated = apart.as_ref().unwrap_or(&buffers.gated);
+    planner.residual(gated, &matrix, &buffers.hidden, scene.norm(&norm, buffers), is_last).await?;
+    Ok(norm)
 }
 
 async fn plan_unfused_gate<S: WeightSource>(
@@ -458,21 +471,26 @@ async fn plan_unfused_gate<S: WeightSource>(
     parts: [Part<'_>; 2],
     width: u32,
     buffers: &Buffers,
-) -> Result<(), LoadFailure> {
+) -> Result<Factor, LoadFailure> {
     let up_column = width.next_multiple_of(GROUP_COLUMNS);
-    let both = planner.activation("gate and up", buffers.gated.rows.rows, 2 * up_column).await?;
+    let rows = buffers.gated.rows.rows;
+    let both = planner.activation("gate and up", rows, 2 * up_column).await?;
+    let gated = planner.factor("gated", rows, width, false).await?;
     for (part, first) in parts.iter().zip([0, up_column]) {
         let columns = |column: u32| (column < width).then_some((0, column));
         let matrix = loader.load("gate or up", std::slice::from_ref(part), width, &columns).await?;
-        planner.matmul(Extent::Rows, &buffers.normed.rows, &matrix, Store::Set, &both, first).await?;
+        planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &both, first).await?;
     }
     let params = silu_mul::Params {
         x_pitch: both.pitch / 4,
         up_vec4: up_column / 4,
-        y_pitch: buffers.gated.target().pitch / 4,
+        y_pitch: gated.target().pitch / 4,
         width_vec4s: width / 4,
     };
     let grid = silu_mul::workgroups(&params, 1);
-    let bindings = [both.buffer.binding(), buffers.gated.target().buffer.binding()];
-    planner.rows(Extent::Rows, silu_mul::program()?, grid[0], bytemuck::bytes_of(&params), &bindings).await
+    let bindings = [both.buffer.binding(), gated.target().buffer.binding()];
+    let program = silu_mul::program()?;
+    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+    planner.written(Extent::Rows, &gated).await?;
+    Ok(gated)
 }

@@ -2,9 +2,9 @@
 //!
 //! Never runs in a step. Invariant: what it takes from the device is taken here and held by the bind groups.
 
-use firstlight_shaders::matmul::{Params as MatmulParams, Store};
-use firstlight_shaders::weights::{BLOCK, GROUP_COLUMNS, PackedShape, UNIT};
-use firstlight_shaders::{Activations, Home, Program, quantise, rms_norm};
+use firstlight_shaders::matmul::{Params as MatmulParams, Store, squares_pitch};
+use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape, UNIT};
+use firstlight_shaders::{Activations, Form, Home, Program, norm_parts, quantise, rms_norm};
 
 use super::LoadFailure;
 use super::matrix::Matrix;
@@ -29,12 +29,21 @@ pub struct RowBuffer {
     pub rows: u32,
 }
 
+impl RowBuffer {
+    /// Where it lives, and how its numbers are stored.
+    pub fn form(&self) -> Form {
+        Form { home: self.home, activations: self.activations }
+    }
+}
+
 /// Rows that products read.
 pub struct Factor {
     /// As they read them.
     pub rows: RowBuffer,
     /// As f32 before that, where whoever writes them cannot write anything else.
     plain: Option<RowBuffer>,
+    /// Where the products do half of a norm: `[rows][squares_pitch(width)]` sums of squares, and what is added to their mean.
+    norm: Option<(Buffer, f32)>,
 }
 
 impl Factor {
@@ -42,6 +51,22 @@ impl Factor {
     pub fn target(&self) -> &RowBuffer {
         self.plain.as_ref().unwrap_or(&self.rows)
     }
+
+    /// The width of the norm of which products do half; 0 where they do not.
+    fn norm_width(&self) -> u32 {
+        if self.norm.is_some() { self.rows.width } else { 0 }
+    }
+}
+
+/// A norm of the residual stream, for the products behind it.
+#[derive(Clone, Copy)]
+pub struct Norm<'a> {
+    /// `[width]`.
+    pub gamma: &'a Buffer,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Where the rows go.
+    pub to: &'a Factor,
 }
 
 /// Collects the dispatches of a pass.
@@ -109,22 +134,41 @@ impl<'a> Planner<'a> {
         self.rows_at(Home::Buffer, Activations::F32, what, rows, width).await
     }
 
-    /// Takes `rows` rows of `width` numbers for the products of the layers to read. Where 8 lanes write them, they do so
-    /// `run` numbers at a time; 0 where something else does.
-    pub async fn factor(&self, what: &str, rows: u32, width: u32, run: u32) -> Result<Factor, LoadFailure> {
+    /// Takes `rows` rows of `width` numbers for the products of the layers to read. `direct`: their writer writes them in any
+    /// form, given subgroups.
+    pub async fn factor(
+        &self,
+        what: &str,
+        rows: u32,
+        width: u32,
+        direct: bool,
+    ) -> Result<Factor, LoadFailure> {
         let KernelChoice { work_home, subgroups, activations, .. } = self.choice;
         let (home, plain) = match activations {
-            Activations::F32 => (if run > 0 { work_home } else { Home::Buffer }, None),
-            Activations::I8 if subgroups && run > 0 && run.is_multiple_of(BLOCK) => (work_home, None),
+            Activations::F32 => (if direct { work_home } else { Home::Buffer }, None),
+            Activations::I8 if direct && subgroups => (work_home, None),
             Activations::I8 => (work_home, Some(self.activation(what, rows, width).await?)),
         };
-        Ok(Factor { rows: self.rows_at(home, activations, what, rows, width).await?, plain })
+        let rows = self.rows_at(home, activations, what, rows, width).await?;
+        Ok(Factor { rows, plain, norm: None })
+    }
+
+    /// Takes rows of the residual stream for the products behind a norm.
+    pub async fn normed(&self, what: &str, rows: u32, width: u32, eps: f32) -> Result<Factor, LoadFailure> {
+        let factor = self.factor(what, rows, width, true).await?;
+        if !self.choice.fuses_norms() {
+            return Ok(factor);
+        }
+        let bytes = u64::from(rows) * u64::from(squares_pitch(width)) * 4;
+        let squares = self.device.storage("squares", bytes).await?;
+        Ok(Factor { norm: Some((squares, eps)), ..factor })
     }
 
     /// Takes `rows` rows of `width` floats for the head to read.
     pub async fn plain_factor(&self, what: &str, rows: u32, width: u32) -> Result<Factor, LoadFailure> {
         let home = self.choice.work_home;
-        Ok(Factor { rows: self.rows_at(home, Activations::F32, what, rows, width).await?, plain: None })
+        let rows = self.rows_at(home, Activations::F32, what, rows, width).await?;
+        Ok(Factor { rows, plain: None, norm: None })
     }
 
     async fn rows_at(
@@ -203,7 +247,7 @@ impl<'a> Planner<'a> {
         let y = to.target();
         let params = rms_norm::Params { x_pitch: x.pitch / 4, y_pitch: y.pitch / 4, eps };
         let gather = sample_rows.is_some();
-        let program = rms_norm::program(x.width / 4, gather, y.home, y.activations, self.choice.subgroups)?;
+        let program = rms_norm::program(x.width / 4, gather, y.home, self.choice.subgroups)?;
         // Without a gather the binding is there and never read.
         let rows = sample_rows.unwrap_or(gamma);
         let bindings = [x.buffer.binding(), gamma.binding(), rows.binding(), y.buffer.binding()];
@@ -211,35 +255,95 @@ impl<'a> Planner<'a> {
         self.written(extent, to).await
     }
 
+    /// Adds the norm of the residual stream before the first layer.
+    pub async fn first_norm(&mut self, x: &RowBuffer, norm: Norm<'_>) -> Result<(), LoadFailure> {
+        let Some((squares, _)) = &norm.to.norm else {
+            return self.norm(Extent::Rows, x, norm.gamma, None, norm.eps, norm.to).await;
+        };
+        let y = &norm.to.rows;
+        let params = norm_parts::Params { x_pitch: x.pitch / 4, y_pitch: y.pitch / 4 };
+        let program = norm_parts::program(x.width, y.form())?;
+        let bindings = [x.buffer.binding(), norm.gamma.binding(), squares.binding(), y.buffer.binding()];
+        self.rows_in_x(Extent::Rows, program, bytemuck::bytes_of(&params), &bindings).await
+    }
+
+    /// Adds `y += x * matrix^T` on the residual stream, and the norm behind it, unless nothing reads that.
+    pub async fn residual(
+        &mut self,
+        x: &Factor,
+        matrix: &Matrix,
+        y: &RowBuffer,
+        norm: Norm<'_>,
+        is_last: bool,
+    ) -> Result<(), LoadFailure> {
+        if let Some((squares, _)) = &norm.to.norm {
+            // One pipeline for all layers: the last one's norm is computed, and never read.
+            let z = &norm.to.rows;
+            let bindings = [norm.gamma.binding(), squares.binding(), z.buffer.binding()];
+            let product = self.product(x, matrix, Store::AddNorm, z);
+            let product = MatmulShape { norm_width: z.width, ..product };
+            return self.add_product(Extent::Rows, x, matrix, product, (y, 0), z.pitch / 4, &bindings).await;
+        }
+        self.matmul(Extent::Rows, x, matrix, Store::Add, y, 0).await?;
+        if is_last {
+            return Ok(());
+        }
+        self.norm(Extent::Rows, y, norm.gamma, None, norm.eps, norm.to).await
+    }
+
     /// Adds `y[.., y_column..] (store)= x * matrix^T`, one dispatch a shard.
     pub async fn matmul(
         &mut self,
         extent: Extent,
-        x: &RowBuffer,
+        x: &Factor,
         matrix: &Matrix,
         store: Store,
         y: &RowBuffer,
         y_column: u32,
     ) -> Result<(), LoadFailure> {
-        let product = MatmulShape {
+        let product = self.product(x, matrix, store, y);
+        let squares: Vec<_> = x.norm.iter().map(|(squares, _)| squares.binding()).collect();
+        self.add_product(extent, x, matrix, product, (y, y_column), 0, &squares).await
+    }
+
+    fn product(&self, x: &Factor, matrix: &Matrix, store: Store, written: &RowBuffer) -> MatmulShape {
+        let writes_rows = matches!(store, Store::Silu | Store::AddNorm);
+        MatmulShape {
             format: matrix.format,
             store,
             bias: matrix.has_bias,
             units: matrix.units(),
-            x_home: x.home,
-            activations: x.activations,
-        };
+            x: x.rows.form(),
+            written: if writes_rows { written.form() } else { Form::PLAIN },
+            norm_width: x.norm_width(),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the two that call it say what each is")]
+    async fn add_product(
+        &mut self,
+        extent: Extent,
+        x: &Factor,
+        matrix: &Matrix,
+        product: MatmulShape,
+        (y, y_column): (&RowBuffer, u32),
+        z_pitch: u32,
+        more: &[Binding<'_>],
+    ) -> Result<(), LoadFailure> {
         if !self.products.contains(&product) {
             self.products.push(product);
         }
         for shard in &matrix.shards {
             // The fused activation writes one column for two.
-            let first = if store == Store::Silu { shard.first_column / 2 } else { shard.first_column };
+            let first =
+                if product.store == Store::Silu { shard.first_column / 2 } else { shard.first_column };
             let params = MatmulParams {
-                x_pitch: x.pitch / 4,
+                x_pitch: x.rows.pitch / 4,
                 y_pitch: y.pitch,
                 y_column: y_column + first,
                 num_groups: shard.groups,
+                z_pitch,
+                eps: x.norm.as_ref().map_or(0.0, |(_, eps)| *eps),
             };
             let mut tiles = Vec::new();
             for tile in self.tiles() {
@@ -254,9 +358,14 @@ impl<'a> Planner<'a> {
             } else {
                 matrix.bias.binding()
             };
-            let bindings =
-                [x.buffer.binding(), shard.data.binding(), shard.scales.binding(), bias, y.buffer.binding()];
-            let all = with_uniform(&uniform, &bindings);
+            let bindings = [
+                x.rows.buffer.binding(),
+                shard.data.binding(),
+                shard.scales.binding(),
+                bias,
+                y.buffer.binding(),
+            ];
+            let all = with_uniform(&uniform, &[&bindings[..], more].concat());
             let packed =
                 PackedShape { groups: shard.groups, ..PackedShape::new(matrix.format, matrix.n, matrix.k) };
             let columns = (shard.groups * GROUP_COLUMNS).min(matrix.n - shard.first_column);

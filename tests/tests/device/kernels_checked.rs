@@ -6,7 +6,7 @@ use firstlight_engine::gpu::{
     measure, refuse_wrong, self_test,
 };
 use firstlight_shaders::matmul::Store;
-use firstlight_shaders::{Activations, Home, WeightFormat, peak, stream};
+use firstlight_shaders::{Activations, Form, Home, WeightFormat, peak, stream};
 use firstlight_tests::gpu::{block_on, open};
 use firstlight_tests::reference::nmse;
 
@@ -26,9 +26,8 @@ const PAIRS: KernelChoice = KernelChoice { activations: Activations::I8, ..LANES
 
 /// A small model's sizes: few turns of each loop.
 fn shapes(format: WeightFormat) -> Shapes {
-    let x_home = Home::Buffer;
-    let activations = Activations::F32;
-    let product = |store, bias| MatmulShape { format, store, bias, units: 2, x_home, activations };
+    let (x, written) = (Form::PLAIN, Form::PLAIN);
+    let product = |store, bias| MatmulShape { format, store, bias, units: 2, x, written, norm_width: 0 };
     Shapes {
         hidden_size: 72,
         num_heads: 6,
@@ -40,11 +39,26 @@ fn shapes(format: WeightFormat) -> Shapes {
     }
 }
 
+/// The products of `shapes`, each with half of a norm; what they write for others is in `form`.
+fn beside_norms(shapes: &Shapes, form: Form) -> Vec<MatmulShape> {
+    let half = |product: &MatmulShape| MatmulShape {
+        store: if product.store == Store::Add { Store::AddNorm } else { product.store },
+        written: form,
+        norm_width: shapes.hidden_size,
+        ..*product
+    };
+    shapes.products.iter().map(half).collect()
+}
+
 /// Sizes at which lanes write whole blocks of 8-bit numbers, and products of them, longer than four units of K.
-fn pair_shapes(format: WeightFormat, x_home: Home) -> Shapes {
+fn pair_shapes(format: WeightFormat, choice: KernelChoice) -> Shapes {
     let mut shapes = Shapes { hidden_size: 160, num_heads: 4, head_dim: 32, ..shapes(format) };
+    let form = Form { home: choice.work_home, activations: Activations::I8 };
     for product in &mut shapes.products {
-        *product = MatmulShape { units: 5, x_home, activations: Activations::I8, ..*product };
+        *product = MatmulShape { units: 5, x: form, ..*product };
+    }
+    if choice.fuses_norms() {
+        shapes.products = beside_norms(&shapes, form);
     }
     shapes
 }
@@ -55,7 +69,7 @@ fn activations_in_8_bits_pass() {
     let mut cache = KernelCache::default();
     let plain = KernelChoice { work_home: Home::Buffer, subgroups: false, ..PAIRS };
     for (choice, format) in [(PAIRS, WeightFormat::Q4_1), (plain, WeightFormat::Q4_0)] {
-        let shapes = pair_shapes(format, choice.work_home);
+        let shapes = pair_shapes(format, choice);
         let checked = block_on(&device, self_test(&device, &mut cache, choice, &shapes));
         let checked = checked.expect("every kernel is right");
         assert_eq!(checked.len(), 3 * 3 + 7, "{choice}");
@@ -82,6 +96,10 @@ fn every_choice_passes_on_this_adapter() {
             // Large tiles take this driver's compiler a while: one product.
             shapes.products.truncate(1);
         }
+        if choice.fuses_norms() {
+            shapes.products =
+                beside_norms(&shapes, Form { home: Home::Texture, activations: Activations::F32 });
+        }
         let checked = block_on(&device, self_test(&device, &mut cache, choice, &shapes));
         let checked = checked.expect("every kernel is right");
         assert_eq!(checked.len(), kernels, "{choice}");
@@ -100,8 +118,9 @@ fn every_format_passes() {
                 store: Store::Set,
                 bias: false,
                 units: 1,
-                x_home: Home::Buffer,
-                activations: Activations::F32,
+                x: Form::PLAIN,
+                written: Form::PLAIN,
+                norm_width: 0,
             })
             .to_vec(),
         embeddings: WeightFormat::ALL.to_vec(),
@@ -145,20 +164,19 @@ fn a_matrix_kernel_made_wrong_is_refused_by_name() {
     lanes("1x4/set", "+ w.w * x4.w", "+ w.w * x4.z");
     // The high nibbles of a block.
     lanes("4x4/set", "vec4<u32>(j & 4u)", "vec4<u32>(j & 2u)");
-    lanes("1x4/add", "y[i] = y[i] +", "y[i] =");
-    lanes("1x4/silu", "exp(-gate)", "exp(gate)");
+    lanes("1x4/add", "= y[at] + with", "= with");
+    lanes("1x4/silu", "exp(-pairs.xz)", "exp(pairs.xz)");
     // One that never writes.
-    lanes("1x4/set", "if (wanted < params.num_groups)", "if (wanted > params.num_groups)");
+    lanes("1x4/set", "wanted < params.num_groups", "wanted > params.num_groups");
     check_found(SPLIT, "matvec_split/q4_1/buffer/k128/1x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
     check_found(SPLIT, "matmul_tiled/q4_1/buffer/k128/32x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
-    check_found(LANES, "embed", "token & 31u", "token & 15u");
+    check_found(LANES, "embed", "(token >> 2u) & 7u", "(token >> 2u) & 3u");
 }
 
 #[test]
 fn a_kernel_for_8_bits_made_wrong_is_refused_by_name() {
-    let found = |name, from, to| {
-        check_found_of(PAIRS, &pair_shapes(WeightFormat::Q4_1, Home::Texture), name, from, to)
-    };
+    let found =
+        |name, from, to| check_found_of(PAIRS, &pair_shapes(WeightFormat::Q4_1, PAIRS), name, from, to);
     // The carry of the lower half, the weights 4j + 1 and 4j + 3, the minimum.
     found("matmul_pairs/q4_1/texture/k320/1x4/set", "= 0x8000u;", "= 0u;");
     found(
@@ -166,20 +184,34 @@ fn a_kernel_for_8_bits_made_wrong_is_refused_by_name() {
         "products[0u][2u] += odd[2u] *",
         "products[0u][2u] += even[2u] *",
     );
-    found("matmul_pairs/q4_1/texture/k320/4x4/add", "* x_scales[0u].z", "* x_scales[0u].y");
-    found("rms_norm/160/i8_texture", "words, next", "next, words");
+    found("matmul_pairs/q4_1/texture/k320/4x4/add", "* x_sums[0u]", "* -x_sums[0u]");
+    found("matmul_pairs/q4_1/texture/k320/1x4/add_norm", "= residual[at] + with", "= with");
+    found("matmul_pairs/q4_1/texture/k320/2x4/add_norm", "dot(value, value)", "dot(value, value) + 1.0");
+    found("matmul_pairs/q4_1/texture/k320/2x4/add_norm", "value * gamma[i], counts", "value, counts");
+    found(
+        "matmul_pairs/q4_1/texture/k320/1x4/silu",
+        "inverseSqrt(sum_slice(own)",
+        "inverseSqrt(1.1 * sum_slice(own)",
+    );
+    found("matmul_pairs/q4_1/texture/k320/4x4/silu", "max(top, subgroupShuffleXor(top, 4u))", "top");
+    found("norm_parts/160/y_i8_texture", "words, next", "next, words");
+    found(
+        "norm_parts/160/y_i8_texture",
+        "squares[row * SQUARES + block]",
+        "squares[row * SQUARES + block + 1u]",
+    );
     found("paged_attention_lanes/2x32/b8/texture/i8_texture", "(q.xy <<", "(q.yx <<");
     found("quantise/192", "127.0 / top", "126.0 / top");
 }
 
 #[test]
 fn a_row_kernel_made_wrong_is_refused_by_name() {
-    check_found(LANES, "rms_norm/72/texture/subgroups", "inverseSqrt(mean", "sqrt(mean");
+    check_found(LANES, "rms_norm/72/gather/texture/subgroups", "inverseSqrt(mean", "sqrt(mean");
     check_found(SPLIT, "rms_norm/72/gather/buffer/workgroup", "source = sample_rows[row]", "source = row");
     // A number that is none.
     check_found(
         LANES,
-        "rms_norm/72/texture/subgroups",
+        "rms_norm/72/gather/texture/subgroups",
         "* scale * gamma[i]",
         "* scale * gamma[i] / (scale - scale)",
     );

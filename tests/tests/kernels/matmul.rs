@@ -3,7 +3,9 @@
 
 use firstlight_shaders::matmul::{Params, Store, cpu, cpu_silu, fused_column};
 use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape, UNIT, pack};
-use firstlight_shaders::{Home, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split};
+use firstlight_shaders::{
+    Activations, Form, Home, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split,
+};
 
 use firstlight_tests::TestRng;
 
@@ -55,12 +57,14 @@ impl Kernel {
 
 fn lanes(format: WeightFormat, home: Home, store: Store, tile_rows: u32, subgroups: bool) -> Kernel {
     // x lives where the weights do: both homes are seen.
-    let x_home = home;
+    let x = Form { home, activations: Activations::F32 };
     Kernel::Lanes(matmul_lanes::Variant {
         format,
         units: 1,
         home,
-        x_home,
+        x,
+        written: Form::PLAIN,
+        norm_width: 0,
         store,
         bias: false,
         tile_rows,
@@ -126,12 +130,14 @@ impl Case {
         let (program, _, store, bias, tile_rows) = kernel.parts();
         let padded_n = self.shape.groups * GROUP_COLUMNS;
         let width = if store == Store::Silu { padded_n / 2 } else { padded_n } as usize;
-        let (margin, pitch) = (3, width + 5);
+        let (margin, pitch) = (4, (width + 8).next_multiple_of(4));
         let params = Params {
             x_pitch: self.shape.units * UNIT / 4,
             y_pitch: pitch as u32,
             y_column: margin as u32,
             num_groups: self.shape.groups,
+            z_pitch: 0,
+            eps: 0.0,
         };
         let rows = self.rows.next_multiple_of(tile_rows) as usize;
         let mut y = vec![f32::from_bits(POISON); rows * pitch];
@@ -178,7 +184,7 @@ impl Case {
         for row in 0..self.rows as usize {
             expected.extend((0..width as u32).map(|i| match store {
                 Store::Set => at(row, i),
-                Store::Add => 0.5 + at(row, i),
+                Store::Add | Store::AddNorm => 0.5 + at(row, i),
                 Store::Silu => cpu_silu(at(row, fused_column(i, false)), at(row, fused_column(i, true))),
             }));
         }

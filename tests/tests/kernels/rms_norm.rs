@@ -1,7 +1,7 @@
 //! The norm with and without subgroups, of all rows and of chosen ones.
 
+use firstlight_shaders::Home;
 use firstlight_shaders::rms_norm::{Params, cpu, iterations, program, workgroups};
-use firstlight_shaders::{Activations, Home};
 use firstlight_tests::TestRng;
 
 use super::{Bench, bits, check_close, floats, inside, poison};
@@ -29,8 +29,7 @@ fn run(
     let params = Params { x_pitch: x_pitch as u32 / 4, y_pitch: y_pitch as u32 / 4, eps: EPS };
     // The homes that adapters get.
     let y_home = if subgroups { Home::Texture } else { Home::Buffer };
-    let program = program(width as u32 / 4, chosen.is_some(), y_home, Activations::F32, subgroups)
-        .expect("it composes");
+    let program = program(width as u32 / 4, chosen.is_some(), y_home, subgroups).expect("it composes");
     let what = program.name.clone();
     let written = bench.run(
         program,

@@ -2,12 +2,12 @@
 //!
 //! Invariant: a product has one row more than its tile, so that a full tile and one that is nearly empty are both run.
 
-use firstlight_shaders::matmul::{self, Params, Store, cpu_silu, fused_column};
+use firstlight_shaders::matmul::{self, Params, Store, cpu_silu, fused_column, squares_pitch};
 use firstlight_shaders::weights::{BLOCK, GROUP_COLUMNS, PackedShape, UNIT, pack};
 use firstlight_shaders::{Activations, ComposeError, WeightFormat, embed, quantise};
 use half::{bf16, f16};
 
-use super::{Case, Numbers, POISON, Word, bytes_of};
+use super::{Case, Numbers, POISON, Word, bytes_of, padded, rows_as};
 use crate::gpu::{KernelChoice, MatmulShape, MatmulTile};
 
 /// Columns of the made-up matrices: two groups.
@@ -55,6 +55,26 @@ fn stored_row(format: WeightFormat, k: u32, numbers: &mut Numbers) -> Vec<u8> {
     row
 }
 
+/// What is added to the mean squares of made-up norms.
+const EPS: f32 = 0.1;
+
+/// Sums of squares of rows, where a product is to divide by the root of their mean, and what that makes of the rows.
+fn row_scales(shape: MatmulShape, rows: u32, numbers: &mut Numbers) -> (Vec<f32>, Vec<f64>) {
+    if shape.norm_width == 0 || shape.store == Store::AddNorm {
+        return (Vec::new(), vec![1.0; rows as usize]);
+    }
+    let groups = shape.norm_width.div_ceil(GROUP_COLUMNS);
+    let mut squares = Vec::new();
+    let mut scales = Vec::new();
+    for _ in 0..rows {
+        let row: Vec<f32> = (0..groups).map(|_| 20.0 * (1.5 + numbers.float())).collect();
+        let sum: f64 = row.iter().map(|&s| f64::from(s)).sum();
+        scales.push(1.0 / (sum / f64::from(shape.norm_width) + f64::from(EPS)).sqrt());
+        squares.extend(padded(row, squares_pitch(shape.norm_width), 0.0));
+    }
+    (squares, scales)
+}
+
 /// One tile of the matrix kernel.
 pub fn product(tile: MatmulTile, shape: MatmulShape, choice: KernelChoice) -> Result<Case, ComposeError> {
     let mut numbers = Numbers(u64::from(shape.units));
@@ -64,48 +84,72 @@ pub fn product(tile: MatmulTile, shape: MatmulShape, choice: KernelChoice) -> Re
     let weights = Weights::new(shape.format, k, &mut numbers);
     let mut x = numbers.floats(all_rows * k);
     let mut x_bytes = bytes_of(&x);
-    if shape.activations == Activations::I8 {
+    if shape.x.activations == Activations::I8 {
         let rows: Vec<_> = x.chunks(k as usize).map(quantise::cpu).collect();
         x_bytes = rows.iter().flat_map(|(words, _)| bytes_of(words)).collect();
         x = rows.into_iter().flat_map(|(_, numbers)| numbers).collect();
     }
     let bias = if shape.bias { numbers.floats(COLUMNS) } else { vec![0.0; 4] };
-    let width = if shape.store == Store::Silu { COLUMNS / 2 } else { COLUMNS };
-    let mut words = vec![Word::Any; (all_rows * width) as usize];
+    let (squares_read, scales) = row_scales(shape, all_rows, &mut numbers);
+    let gamma = numbers.floats(COLUMNS);
     // The twin is slow and the rows are alike: the tile's ends and the next tile's first one stand for all.
-    for row in [0, tile_rows - 1, tile_rows] {
+    let checked = [0, tile_rows - 1, tile_rows];
+    let (mut y, mut squares, mut z) = (Vec::new(), Vec::new(), Vec::new());
+    for row in 0..all_rows {
         let x = &x[(row * k) as usize..][..k as usize];
-        let y = matmul::cpu(x, &weights.plain, 1, COLUMNS as usize, k as usize);
-        let at = |column: u32| {
-            y[column as usize] + if shape.bias { f64::from(bias[column as usize]) } else { 0.0 }
+        let products = match checked.contains(&row) {
+            true => matmul::cpu(x, &weights.plain, 1, COLUMNS as usize, k as usize),
+            false => vec![0.0; COLUMNS as usize],
         };
-        for column in 0..width {
-            let wanted = match shape.store {
-                Store::Set => at(column),
-                Store::Add => 0.5 + at(column),
-                Store::Silu => cpu_silu(at(fused_column(column, false)), at(fused_column(column, true))),
-            };
-            words[(row * width + column) as usize] = Word::Number(wanted);
+        let at = |column: u32| {
+            let bias = if shape.bias { f64::from(bias[column as usize]) } else { 0.0 };
+            products[column as usize] * scales[row as usize] + bias
+        };
+        let values: Vec<f64> = match shape.store {
+            Store::Set => (0..COLUMNS).map(at).collect(),
+            Store::Add | Store::AddNorm => (0..COLUMNS).map(|column| 0.5 + at(column)).collect(),
+            Store::Silu => {
+                let pair = |i| cpu_silu(at(fused_column(i, false)), at(fused_column(i, true)));
+                (0..COLUMNS / 2).map(pair).collect()
+            }
+        };
+        let keep = |words: Vec<Word>| match checked.contains(&row) {
+            true => words,
+            false => vec![Word::Any; words.len()],
+        };
+        let form = if shape.store == Store::Silu { shape.written.activations } else { Activations::F32 };
+        y.extend(keep(rows_as(form, values.len() as u32, &values)));
+        if shape.store == Store::AddNorm {
+            let sum = |group: &[f64]| group.iter().map(|v| v * v).sum();
+            let sums = super::numbers(values.chunks(GROUP_COLUMNS as usize).map(sum).collect());
+            squares.extend(keep(padded(sums, squares_pitch(shape.norm_width), Word::Kept)));
+            let scaled: Vec<f64> = values.iter().zip(&gamma).map(|(v, &g)| v * f64::from(g)).collect();
+            z.extend(keep(rows_as(shape.written.activations, COLUMNS, &scaled)));
         }
     }
-    let before = if shape.store == Store::Add { 0.5 } else { POISON };
+    let adds = matches!(shape.store, Store::Add | Store::AddNorm);
+    let before = if adds { 0.5 } else { POISON };
     let params = Params {
-        x_pitch: shape.activations.row_texels(k),
-        y_pitch: width,
+        x_pitch: shape.x.activations.row_texels(k),
+        y_pitch: y.len() as u32 / all_rows,
         y_column: 0,
         num_groups: COLUMNS / GROUP_COLUMNS,
+        z_pitch: z.len() as u32 / all_rows / 4,
+        eps: EPS,
     };
     let (program, grid) = tile.program(shape, choice, rows, params.num_groups)?;
     let (data, scales) = weights.packed;
-    let contents = vec![
-        bytes_of(&[params]),
-        x_bytes,
-        data,
-        scales,
-        bytes_of(&bias),
-        bytes_of(&vec![before; words.len()]),
-    ];
-    Ok(Case { program, contents, grid, wanted: vec![(5, words)] })
+    let mut contents =
+        vec![bytes_of(&[params]), x_bytes, data, scales, bytes_of(&bias), bytes_of(&vec![before; y.len()])];
+    let mut wanted = vec![(5, y)];
+    if shape.store == Store::AddNorm {
+        let poison = |words: &[Word]| bytes_of(&vec![POISON; words.len()]);
+        contents.extend([bytes_of(&gamma), poison(&squares), poison(&z)]);
+        wanted.extend([(7, squares), (8, z)]);
+    } else if shape.norm_width > 0 {
+        contents.push(bytes_of(&squares_read));
+    }
+    Ok(Case { program, contents, grid, wanted })
 }
 
 /// Rows of an embedding: at the edges of a group, one that is another piece's, one twice.

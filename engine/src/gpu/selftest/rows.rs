@@ -2,13 +2,15 @@
 //!
 //! Invariant: sizes that a pipeline is specialised by are the model's own; all others are small.
 
+use firstlight_shaders::matmul::squares_pitch;
 use firstlight_shaders::sample::{self, Choice};
-use firstlight_shaders::weights::BLOCK;
+use firstlight_shaders::weights::{BLOCK, UNIT};
 use firstlight_shaders::{
-    Activations, ComposeError, Home, paged_attention, quantise, rms_norm, rope_kv_write, silu_mul,
+    Activations, ComposeError, Form, Home, norm_parts, paged_attention, quantise, rms_norm, rope_kv_write,
+    silu_mul,
 };
 
-use super::{Case, Numbers, POISON, Shapes, Word, bytes_of, numbers, rows_as};
+use super::{Case, Numbers, POISON, Shapes, Word, bytes_of, numbers, padded, rows_as};
 use crate::gpu::KernelChoice;
 
 /// Where and how a kernel of `choice` writes what products read, `run` numbers at a time.
@@ -27,15 +29,11 @@ pub fn norm(shapes: &Shapes, gather: bool, choice: KernelChoice) -> Result<Case,
     let width = shapes.hidden_size;
     let x = random.floats(3 * width);
     let gamma = random.floats(width);
-    // The head takes no others.
-    let (y_home, activations) =
-        if gather { (choice.work_home, Activations::F32) } else { written_as(width, choice) };
-    let normed = rms_norm::cpu(&x, &gamma, 1e-5);
+    let params = rms_norm::Params { x_pitch: width / 4, y_pitch: width / 4, eps: 1e-5 };
+    let normed = rms_norm::cpu(&x, &gamma, params.eps);
     let sources: &[u32] = if gather { &[2, 0] } else { &[0, 1, 2] };
     let row = |&source: &u32| normed[(source * width) as usize..][..width as usize].to_vec();
-    let words = rows_as(activations, width, &sources.iter().flat_map(row).collect::<Vec<_>>());
-    let y_pitch = (words.len() / sources.len() / 4) as u32;
-    let params = rms_norm::Params { x_pitch: width / 4, y_pitch, eps: 1e-5 };
+    let words = numbers(sources.iter().flat_map(row).collect());
     let contents = vec![
         bytes_of(&[params]),
         bytes_of(&x),
@@ -43,9 +41,41 @@ pub fn norm(shapes: &Shapes, gather: bool, choice: KernelChoice) -> Result<Case,
         bytes_of(sources),
         bytes_of(&vec![POISON; words.len()]),
     ];
-    let program = rms_norm::program(width / 4, gather, y_home, activations, choice.subgroups)?;
+    let program = rms_norm::program(width / 4, gather, choice.work_home, choice.subgroups)?;
     let grid = rms_norm::workgroups(sources.len() as u32);
     Ok(Case { program, contents, grid, wanted: vec![(4, words)] })
+}
+
+/// The half of a norm that comes before a product, of three rows.
+pub fn norm_parts(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeError> {
+    let mut random = Numbers(31);
+    let width = shapes.hidden_size;
+    let pitch = width.next_multiple_of(UNIT);
+    let (x, gamma) = (random.floats(3 * width), random.floats(width));
+    let (scaled, sums) = norm_parts::cpu(&x, &gamma);
+    let y = Form { home: choice.work_home, activations: choice.activations };
+    let blocks = width.div_ceil(BLOCK) as usize;
+    let whole: Vec<f32> = x.chunks(width as usize).flat_map(|row| padded(row.to_vec(), pitch, 0.0)).collect();
+    let squares: Vec<_> = sums
+        .chunks(blocks)
+        .flat_map(|row| padded(numbers(row.to_vec()), squares_pitch(width), Word::Kept))
+        .collect();
+    let written: Vec<_> = scaled
+        .chunks(width as usize)
+        .flat_map(|row| {
+            padded(rows_as(y.activations, width, row), 4 * y.activations.row_texels(width), Word::Any)
+        })
+        .collect();
+    let params = norm_parts::Params { x_pitch: pitch / 4, y_pitch: y.activations.row_texels(width) };
+    let contents = vec![
+        bytes_of(&[params]),
+        bytes_of(&whole),
+        bytes_of(&gamma),
+        bytes_of(&vec![POISON; squares.len()]),
+        bytes_of(&vec![POISON; written.len()]),
+    ];
+    let program = norm_parts::program(width, y)?;
+    Ok(Case { program, contents, grid: norm_parts::workgroups(3), wanted: vec![(3, squares), (4, written)] })
 }
 
 /// Two heads' worth of cache: enough for a wrong stride to show.
