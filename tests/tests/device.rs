@@ -18,6 +18,7 @@ use firstlight_engine::sched::{Batch, BlockId, PRIORITY_STEP_NS, SampleRow, Sche
 use firstlight_engine::timeline::ModelLabel;
 use firstlight_shaders::{Activations, Home, WeightFormat};
 use firstlight_tests::gpu::{drive, open};
+use firstlight_tests::reference::nmse;
 use firstlight_tests::served::{LIMITS, Setup, TickClock, greedy, load, run};
 use firstlight_tests::tiny_model::TinyModel;
 
@@ -318,6 +319,47 @@ fn kernels_of_odd_models_are_tested_at_load_and_pass() {
         let limits = PassLimits { block_size: 24, ..LIMITS };
         let runner = try_load(device.doubted(), &tiny(model), limits, choice);
         assert!(runner.is_ok(), "{:?}", runner.err());
+    }
+}
+
+#[test]
+fn activations_in_8_bits_are_refused_with_what_to_do() {
+    let check = |matrix_type, choice: KernelChoice, expected: &[&str]| {
+        let choice = KernelChoice { activations: Activations::I8, ..choice };
+        let model = tiny(&TinyModel { matrix_type, ..TinyModel::default() });
+        let refused = try_load(open(DeviceOptions::default()), &model, LIMITS, Some(choice));
+        let refused = refused.err().expect("it is refused").to_string();
+        for part in expected.iter().chain(&["--activations f32"]) {
+            assert!(refused.contains(part), "{refused:?} lacks {part:?}");
+        }
+    };
+    let lanes = KernelChoice::for_adapter(open(DeviceOptions::default()).facts());
+    check(WeightFormat::Q8_0, lanes, &["attn_q.weight is Q8_0", "Q4_0 and Q4_1"]);
+    check(WeightFormat::Q4_0, SPLIT, &["i8 activations on", "f32 alone"]);
+}
+
+/// A tiny model in every way that layers can be laid out: with one matrix for gate and up or two, heads that are whole blocks or
+/// not, norms fused into products or apart. The logits are those of the exact kernels, but for what 8 bits lose.
+#[test]
+fn activations_in_8_bits_fit_every_layout() {
+    let nmse_of = |model: &TinyModel, choice: KernelChoice| {
+        let exact = logits(LimitCaps::default(), model, choice).0;
+        let rounded = KernelChoice { activations: Activations::I8, ..choice };
+        let got = logits(LimitCaps::default(), model, rounded).0;
+        nmse(&got, exact.iter().map(|&l| f64::from(l)))
+    };
+    let fused = KernelChoice::for_adapter(open(DeviceOptions::default()).facts());
+    let apart = KernelChoice { work_home: Home::Buffer, subgroups: false, ..fused };
+    let small = |head_dim| TinyModel {
+        vocab_size: 5000,
+        matrix_type: WeightFormat::Q4_0,
+        head_dim,
+        ..TinyModel::default()
+    };
+    let odd = TinyModel { odd_type: Some(WeightFormat::Q4_1), biases: true, ..small(32) };
+    for (model, choice) in [(small(32), fused), (small(16), fused), (small(16), apart), (odd, fused)] {
+        let error = nmse_of(&model, choice);
+        assert!((1e-8..1e-2).contains(&error), "{choice}: {error:e}");
     }
 }
 
