@@ -8,7 +8,6 @@ pub mod compose;
 pub mod embed;
 pub mod matmul;
 pub mod matmul_lanes;
-pub mod matmul_pairs;
 pub mod matmul_tiled;
 pub mod matvec_split;
 pub mod norm_parts;

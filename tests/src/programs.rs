@@ -4,8 +4,8 @@ use std::mem::size_of;
 
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::{
-    Activations, Form, Home, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_pairs, matmul_tiled,
-    matvec_split, norm_parts, paged_attention, quantise, rms_norm, rope_kv_write, sample, silu_mul,
+    Activations, Form, Home, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_tiled, matvec_split,
+    norm_parts, paged_attention, quantise, rms_norm, rope_kv_write, sample, silu_mul,
 };
 
 /// Names of members and where they lie.
@@ -133,14 +133,14 @@ fn pairs() -> impl Iterator<Item = Subject> {
                 for (home, subgroups) in
                     [(Home::Buffer, false), (Home::Texture, true), (Home::Texture, false)]
                 {
-                    let (units, x_home) = (11, home);
-                    let written = Form { home, activations: Activations::I8 };
-                    let pairs = matmul_pairs::Variant {
+                    let units = 11;
+                    let x = Form { home, activations: Activations::I8 };
+                    let pairs = matmul_lanes::Variant {
                         format,
                         units,
                         home,
-                        x_home,
-                        written,
+                        x,
+                        written: x,
                         norm_width: 0,
                         store,
                         bias,
@@ -150,7 +150,7 @@ fn pairs() -> impl Iterator<Item = Subject> {
                     programs.push(pairs.program());
                     if subgroups {
                         let store = beside_a_norm(store);
-                        programs.push(matmul_pairs::Variant { norm_width: 576, store, ..pairs }.program());
+                        programs.push(matmul_lanes::Variant { norm_width: 576, store, ..pairs }.program());
                     }
                 }
             }

@@ -4,8 +4,7 @@
 
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::{
-    Activations, ComposeError, Form, Program, WeightFormat, matmul_lanes, matmul_pairs, matmul_tiled,
-    matvec_split,
+    ComposeError, Form, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split,
 };
 
 use super::{KernelChoice, MatmulFamily};
@@ -97,21 +96,6 @@ impl MatmulTile {
         Ok(match self {
             Self::Lanes { tile_rows, .. } => {
                 let (home, subgroups) = (choice.home, choice.subgroups);
-                if x.activations == Activations::I8 {
-                    let v = matmul_pairs::Variant {
-                        format,
-                        home,
-                        x_home: x.home,
-                        written,
-                        norm_width,
-                        store,
-                        bias,
-                        units,
-                        tile_rows,
-                        subgroups,
-                    };
-                    return Ok((v.program()?, v.workgroups(rows, groups)));
-                }
                 let v = matmul_lanes::Variant {
                     format,
                     home,
