@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 PROMPT_TOKENS = 64
 TOGETHER = 8
 WARM_UP_TOKENS = 3
+#: What each of eight is given to warm up with.
+WARM_UP_PROMPT = 8
 #: Prompts that are answered alone, one after the other.
 ALONE = 3
 #: Slower than this, in seconds a token, an engine is asked for less: it would take minutes, and its figures spread little.
@@ -81,6 +83,9 @@ class Answers:
 class Firstlight:
     """Ours, by its own command line and its own timelines."""
 
+    #: A process each time, which warms up by itself before its timelines begin.
+    stays = False
+
     def __init__(self, _threads):
         self.binary = environment("FIRSTLIGHT_BINARY")
         self.lines = []
@@ -108,6 +113,8 @@ class Firstlight:
 
 class Llama:
     """llama.cpp by the bindings of llama-cpp-python: one call of llama_decode a step, all sequences in one batch."""
+
+    stays = True
 
     def __init__(self, threads, gpu):
         self.threads, self.gpu = threads, gpu
@@ -183,7 +190,8 @@ class Llama:
         start = time.perf_counter()
         steps = [self.step(rows)]
         instants = [time.perf_counter()]
-        for position in range(PROMPT_TOKENS, PROMPT_TOKENS + tokens - 1):
+        length = len(prompts[0])
+        for position in range(length, length + tokens - 1):
             rows = [(token, position, sequence, True) for sequence, token in enumerate(steps[-1])]
             steps.append(self.step(rows))
             instants.append(time.perf_counter())
@@ -199,6 +207,8 @@ class Llama:
 
 class Transformers:
     """HuggingFace's transformers in f32 on the CPU: `generate`, the weights out of the same GGUF."""
+
+    stays = True
 
     def __init__(self, threads):
         os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TOKENIZERS_PARALLELISM="false")
@@ -246,8 +256,9 @@ ENGINES = {
 
 def measure(engine, tokens):
     several, other = prompts()
-    # Ours is a process of its own each time and warms up by itself.
-    engine.answer([other], WARM_UP_TOKENS)
+    if engine.stays:
+        engine.answer([other], WARM_UP_TOKENS)
+        engine.answer([other[:WARM_UP_PROMPT]] * TOGETHER, WARM_UP_TOKENS)
     count, took = engine.answer([other], WARM_UP_TOKENS).rest()
     alone = ALONE
     if took / count > SLOW:

@@ -19,6 +19,8 @@ const TOKENS: usize = 64;
 const CPU: Need = Need::Llama(Backend::Cpu);
 const GPU: Need = Need::Llama(Backend::Vulkan);
 
+const NOT_ASKED: &str = "it was not asked for, and so not brought";
+
 /// Ours is the first.
 pub const ENGINES: &[Peer] = &[
     peer("firstlight", "Firstlight", "Vulkan", GGUF, Need::Nothing),
@@ -108,15 +110,18 @@ impl<'a> Bench<'a> {
         let builds = builds.collect();
         let transformers = match needs.contains(&Need::Transformers) {
             true => timed("transformers", || python::ensure(workspace, Environment::Transformers)),
-            false => Err("it was not asked for".to_owned()),
+            false => Err(NOT_ASKED.to_owned()),
         };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self { workspace, field, model, python, builds, transformers, threads })
     }
 
     fn build(&self, backend: Backend) -> Result<&llama::Build, String> {
-        let build = self.builds.iter().find(|(of, _)| *of == backend).map(|(_, build)| build.as_ref());
-        build.unwrap_or(Err(&String::new())).map_err(String::clone)
+        match self.builds.iter().find(|(of, _)| *of == backend) {
+            Some((_, Ok(build))) => Ok(build),
+            Some((_, Err(reason))) => Err(reason.clone()),
+            None => Err(NOT_ASKED.to_owned()),
+        }
     }
 
     /// The Python for an engine's script, with what the script is told about the engine.

@@ -135,6 +135,13 @@ impl Row {
         self.runs.first()?.word(name)
     }
 
+    /// The middle one of what all measurements told under this name, as numbers.
+    pub fn middle(&self, name: &str) -> Option<f64> {
+        let told = |run: &Run| run.word(name).and_then(|word| word.parse::<f64>().ok());
+        Spread::of(self.runs.iter().filter_map(told).collect()).map(|spread| spread.median)
+    }
+
+    /// The engine with its version.
     pub fn title(&self) -> String {
         format!("{} {}", self.peer.engine, self.word("version").unwrap_or_default()).trim_end().to_owned()
     }

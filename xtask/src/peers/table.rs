@@ -47,9 +47,8 @@ fn remarks(row: &Row, ours: Option<&Row>) -> Vec<String> {
         return vec![format!("not measured: {reason}")];
     }
     let mut remarks = Vec::new();
-    let number = |row: &Row, name| row.word(name).and_then(|word| word.parse::<f64>().ok());
     if let Some(ours) = ours {
-        if let (Some(tokens), Some(usual)) = (number(row, "tokens"), number(ours, "tokens"))
+        if let (Some(tokens), Some(usual)) = (row.middle("tokens"), ours.middle("tokens"))
             && tokens < usual
         {
             remarks.push(format!("{tokens} tokens instead of {usual}, because each takes so long"));
@@ -69,11 +68,9 @@ fn remarks(row: &Row, ours: Option<&Row>) -> Vec<String> {
             ));
         }
     }
-    if let (Some(queue), Some(compute)) = (number(row, "queue"), number(row, "compute")) {
+    if let (Some(queue), Some(compute)) = (row.middle("queue"), row.middle("compute")) {
         let [queue, compute] = [queue, compute].map(|time| short(time / 1e3));
-        remarks.push(format!(
-            "of its mean TTFT {queue} s are waiting for a slot and {compute} s prefill, in the first round"
-        ));
+        remarks.push(format!("of its mean TTFT {queue} s are waiting for a slot and {compute} s prefill"));
     }
     remarks.extend(row.remarks.iter().cloned());
     if !row.peer.remark.is_empty() {
@@ -233,7 +230,7 @@ mod tests {
             "answers=1/3",
             &["1 of its 2 answers are Firstlight's, over the tokens that both made"],
         );
-        let split = "of its mean TTFT 1.50 s are waiting for a slot and 0.50 s prefill, in the first round";
+        let split = "of its mean TTFT 1.50 s are waiting for a slot and 0.50 s prefill";
         check("", "queue=1500\ncompute=500", &[split]);
     }
 }
