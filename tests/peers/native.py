@@ -250,7 +250,7 @@ ENGINES = {
     "firstlight": Firstlight,
     "llama.cpp-cpu": lambda threads: Llama(threads, gpu=False),
     "llama.cpp-vulkan": lambda threads: Llama(threads, gpu=True),
-    "transformers-f32": Transformers,
+    "transformers-cpu": Transformers,
 }
 
 

@@ -360,7 +360,7 @@ mod tests {
             "wllama-wasm-2",
         ];
         check(Field::Browser, None, &usual);
-        let native = ["firstlight", "llama.cpp-cpu", "llama.cpp-vulkan", "transformers-f32"];
+        let native = ["firstlight", "llama.cpp-cpu", "llama.cpp-vulkan", "transformers-cpu"];
         check(Field::Native, None, &native);
         check(Field::Native, Some("vulkan"), &["firstlight", "llama.cpp-vulkan"]);
         check(Field::Server, None, &["firstlight-serve", "llama-server-cpu", "llama-server-vulkan"]);

@@ -26,7 +26,7 @@ pub const ENGINES: &[Peer] = &[
     peer("firstlight", "Firstlight", "Vulkan", GGUF, Need::Nothing),
     peer("llama.cpp-cpu", "llama.cpp", "CPU", GGUF, CPU),
     peer("llama.cpp-vulkan", "llama.cpp", "Vulkan", GGUF, GPU),
-    peer("transformers-f32", "transformers", "CPU", "f32 of the GGUF", Need::Transformers),
+    peer("transformers-cpu", "transformers", "CPU", "f32 of the GGUF", Need::Transformers),
 ];
 
 /// Ours is the first.
