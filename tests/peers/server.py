@@ -85,7 +85,8 @@ class LlamaServer:
     def command(self, port, threads):
         program = Path(environment("FIRSTLIGHT_PEERS_BUILD")) / "bin" / ("llama-server.exe" if os.name == "nt" else "llama-server")
         words = ["--host", "127.0.0.1", "--port", str(port), "--model", environment("FIRSTLIGHT_MODEL_FILE")]
-        words += ["--parallel", str(SLOTS), "--ctx-size", str(SLOTS * 512), "--threads", str(threads)]
+        words += ["--parallel", str(SLOTS), "--ctx-size", str(SLOTS * 512), "--cache-ram", "0", "--threads", str(threads)]
+        # At this verbosity its log tells where the weights went.
         return [str(program), *words, "--n-gpu-layers", "999" if self.gpu else "0", "--log-verbosity", "4"]
 
     def check(self, log):
