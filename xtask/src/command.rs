@@ -59,6 +59,8 @@ fn telling_line(text: &str) -> Option<String> {
     let named = |line: &&&str| {
         let lower = line.to_lowercase();
         ["error", "err:", "e:", "could not", "unable"].iter().any(|word| lower.starts_with(word))
+            // As compilers write it, behind the place.
+            || [": error: ", ": fatal error: "].iter().any(|word| lower.contains(word))
     };
     let chained = lines.contains(&"Caused by:");
     let found = if chained { lines.last() } else { lines.iter().find(named).or(lines.last()) };
@@ -79,5 +81,9 @@ mod tests {
         check("warning: slow\nE: Unable to locate package x\n", Some("E: Unable to locate package x"));
         check("error: a\n\nCaused by:\n  b\n\nCaused by:\n  no route to host.\n", Some("no route to host"));
         check("one\ntwo\n", Some("two"));
+        check(
+            "[1/2] x\na.cpp:1:2: error: no such name\nninja: stopped\n",
+            Some("a.cpp:1:2: error: no such name"),
+        );
     }
 }

@@ -29,7 +29,7 @@ cargo xtask demo [--once]   sets up, builds, serves, asks a first question and s
 cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests; --full adds the long ones
 cargo xtask page [--with-model]   makes the page in web/dist, for any static host; --with-model puts the default model beside it
 cargo xtask dist            makes the archive for this system under target/dist, and tries the program in it
-cargo xtask peers           measures the page beside other engines that run in a browser; `cargo xtask peers --help` says how
+cargo xtask peers           measures Firstlight beside other engines, natively and in a browser; `cargo xtask peers --help` says how
 cargo xtask ci              what CI runs: the same as `test`
 cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, model, Python clients, nginx, Chromium and Node";
 

@@ -21,6 +21,10 @@ pub enum Thing {
     Node,
     /// The proxy; on Debian only what it is linked with, because its package there starts a service (see `nginx`).
     Nginx,
+    /// A C++ compiler, to build other engines.
+    Compiler,
+    /// What Vulkan programs are compiled with: glslc and headers.
+    VulkanBuild,
 }
 
 impl Thing {
@@ -32,6 +36,8 @@ impl Thing {
             Self::Browser => "Chromium (for the tests of the page)",
             Self::Node => "Node and npm (to drive the browser)",
             Self::Nginx => "nginx (a proxy, for the tests)",
+            Self::Compiler => "a C++ compiler (to build other engines)",
+            Self::VulkanBuild => "glslc and the headers of Vulkan and SPIR-V (to build other engines)",
         }
     }
 }
@@ -82,6 +88,14 @@ impl Manager {
             (_, Thing::Browser) => "chromium",
             (Self::Zypper, Thing::Node) => "nodejs-default npm-default",
             (_, Thing::Node) => "nodejs npm",
+            (Self::Dnf | Self::Zypper, Thing::Compiler) => "gcc-c++",
+            (Self::Pacman, Thing::Compiler) => "gcc",
+            (Self::Apt | Self::Apk, Thing::Compiler) => "g++",
+            (Self::Apt, Thing::VulkanBuild) => "glslc libvulkan-dev spirv-headers",
+            (Self::Dnf, Thing::VulkanBuild) => "glslc vulkan-loader-devel spirv-headers-devel",
+            (Self::Pacman, Thing::VulkanBuild) => "shaderc vulkan-headers vulkan-icd-loader spirv-headers",
+            (Self::Zypper, Thing::VulkanBuild) => "shaderc vulkan-devel spirv-headers",
+            (Self::Apk, Thing::VulkanBuild) => "shaderc vulkan-headers vulkan-loader-dev spirv-headers",
             (Self::Apt, Thing::Nginx) => "libpcre2-8-0 libssl3 zlib1g",
             (Self::Dnf | Self::Pacman | Self::Zypper | Self::Apk, Thing::Nginx) => "nginx",
         };
@@ -176,6 +190,12 @@ mod tests {
         check(Manager::Dnf, Thing::Browser, "dnf install -y chromium");
         check(Manager::Pacman, Thing::Node, "pacman -Sy --noconfirm nodejs npm");
         check(Manager::Dnf, Thing::Nginx, "dnf install -y nginx");
+        check(Manager::Zypper, Thing::Compiler, "zypper --non-interactive install gcc-c++");
+        check(
+            Manager::Dnf,
+            Thing::VulkanBuild,
+            "dnf install -y glslc vulkan-loader-devel spirv-headers-devel",
+        );
         check(
             Manager::Apt,
             Thing::Nginx,

@@ -1,38 +1,83 @@
-//! Measures the page beside other engines that run the same model in a browser, on the same machine and the same prompt.
+//! Measures Firstlight beside other engines that run the same model: natively, as a server under a burst, and in a browser.
 //!
-//! Never part of the tests: it takes long, and other people's engines are none of our claims. Each measurement is a browser of
-//! its own, driven by tests/peers/browser.mjs; rounds go through all engines in turn, so that what else the machine does
-//! falls upon all of them. Invariant: every engine that was asked for has a row, with figures or with the reason why not.
+//! Never part of the tests: it takes long, and other people's engines are none of our claims. Each measurement is a process
+//! or a browser of its own; rounds go through all engines in turn, so that what else the machine does falls upon all of
+//! them. Invariant: every engine that was asked for has a row, with figures or with the reason why not.
 
+mod browser;
+mod llama;
+mod native;
+mod run;
 mod table;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::browser::{self, Packages, Tools};
-use crate::command::{capture, say};
-use crate::python::{self, Environment};
+use crate::command::say;
 use crate::workspace::Workspace;
-use crate::{model, page, wasm};
+use crate::{model, vulkan};
 
-use table::{Row, Run};
+use run::{Row, Run, Sheet};
 
-/// What else an engine needs than the browser.
+/// Engines that are measured in the same way, and have a table in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    /// The engine alone: prefill, and decode of one and of eight.
+    Native,
+    /// Servers under a burst of requests.
+    Server,
+    /// In a tab.
+    Browser,
+}
+
+impl Field {
+    const ALL: [Self; 3] = [Self::Native, Self::Server, Self::Browser];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Server => "server",
+            Self::Browser => "browser",
+        }
+    }
+
+    /// Ours is the first: the ratios are to it.
+    fn peers(self) -> &'static [Peer] {
+        match self {
+            Self::Native => native::ENGINES,
+            Self::Server => native::SERVERS,
+            Self::Browser => browser::PEERS,
+        }
+    }
+
+    fn sheet(self) -> &'static Sheet {
+        match self {
+            Self::Native => &native::ENGINE_SHEET,
+            Self::Server => &native::SERVER_SHEET,
+            Self::Browser => &browser::SHEET,
+        }
+    }
+}
+
+/// What an engine needs beside our own program and page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// It is ours.
     Nothing,
-    /// Its package.
+    /// Its package of Node.
     Package,
     /// That, and the model as ONNX.
     Onnx,
+    /// llama.cpp, built.
+    Llama(llama::Backend),
+    /// torch and transformers.
+    Transformers,
 }
 
 /// One way to run the model.
 #[derive(Debug)]
 pub struct Peer {
-    /// As `--only` and tests/peers/browser.mjs call it.
+    /// As `--only` and the measuring scripts call it.
     name: &'static str,
     engine: &'static str,
     backend: &'static str,
@@ -46,33 +91,7 @@ pub struct Peer {
     remark: &'static str,
 }
 
-const Q4: &str = "4-bit ONNX";
-const F32: &str = "f32 ONNX";
 const GGUF: &str = "Q4_1 GGUF";
-/// Of an engine that is fast enough.
-const MANY: usize = usize::MAX;
-const WORSE: &str = "of the two formats the slower one on this backend";
-
-/// Ours is the first: the ratios are to it.
-const PEERS: &[Peer] = &[
-    peer("firstlight", "Firstlight", "WebGPU", GGUF, Need::Nothing),
-    Peer { most_tokens: 4, ..peer("transformers.js-webgpu-q4", "transformers.js", "WebGPU", Q4, Need::Onnx) },
-    Peer {
-        most_tokens: 4,
-        usual: false,
-        remark: WORSE,
-        ..peer("transformers.js-webgpu-f32", "transformers.js", "WebGPU", F32, Need::Onnx)
-    },
-    peer("transformers.js-wasm-f32", "transformers.js", "wasm, 2 threads", F32, Need::Onnx),
-    Peer {
-        usual: false,
-        remark: WORSE,
-        ..peer("transformers.js-wasm-q4", "transformers.js", "wasm, 2 threads", Q4, Need::Onnx)
-    },
-    peer("wllama-webgpu", "wllama", "WebGPU", GGUF, Need::Package),
-    peer("wllama-wasm-1", "wllama", "wasm, 1 thread", GGUF, Need::Package),
-    peer("wllama-wasm-2", "wllama", "wasm, 2 threads", GGUF, Need::Package),
-];
 
 const fn peer(
     name: &'static str,
@@ -81,14 +100,17 @@ const fn peer(
     weights: &'static str,
     need: Need,
 ) -> Peer {
-    Peer { name, engine, backend, weights, need, most_tokens: MANY, usual: true, remark: "" }
+    Peer { name, engine, backend, weights, need, most_tokens: usize::MAX, usual: true, remark: "" }
 }
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
+    /// All of them, where none is named.
+    field: Option<Field>,
     rounds: usize,
-    tokens: usize,
+    /// Tokens of an answer, where the field's own number is not good enough.
+    tokens: Option<usize>,
     /// Part of the names of those to be measured beside ours.
     only: Option<String>,
     json: Option<PathBuf>,
@@ -96,7 +118,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { rounds: 3, tokens: 16, only: None, json: None }
+        Self { field: None, rounds: 3, tokens: None, only: None, json: None }
     }
 }
 
@@ -104,11 +126,18 @@ impl Options {
     /// Reads the words after `peers`.
     ///
     /// # Errors
-    /// An unknown flag, or one with a value that it cannot have.
+    /// An unknown word or flag, or one with a value that it cannot have.
     pub fn read(words: &[&str]) -> Result<Self, String> {
         let mut options = Self::default();
         let mut words = words.iter();
         while let Some(flag) = words.next() {
+            if let Some(field) = Field::ALL.into_iter().find(|field| field.name() == *flag) {
+                options.field = Some(field);
+                continue;
+            } else if *flag == "all" {
+                options.field = None;
+                continue;
+            }
             let value =
                 words.next().ok_or_else(|| format!("{flag} is unknown, or lacks its value\n{}", usage()))?;
             let number = |least: usize, most: usize| {
@@ -117,61 +146,126 @@ impl Options {
             };
             match *flag {
                 "--rounds" => options.rounds = number(1, 100)?,
-                "--tokens" => options.tokens = number(2, 256)?,
-                "--only" if PEERS.iter().any(|peer| peer.name.contains(value)) => {
-                    options.only = Some((*value).to_owned());
-                }
-                "--only" => return Err(format!("no engine's name has {value} in it\n{}", usage())),
+                "--tokens" => options.tokens = Some(number(2, 128)?),
+                "--only" => options.only = Some((*value).to_owned()),
                 "--json" => options.json = Some(PathBuf::from(value)),
                 _ => return Err(format!("{flag} is unknown\n{}", usage())),
             }
         }
-        Ok(options)
+        match (options.fields().is_empty(), &options.only) {
+            (true, Some(only)) => Err(format!("no engine's name has {only} in it\n{}", usage())),
+            _ => Ok(options),
+        }
     }
 
-    /// Those to be measured: ours always.
-    fn chosen(&self) -> impl Iterator<Item = &'static Peer> {
-        PEERS.iter().filter(|peer| {
+    /// Those with an engine to be measured.
+    fn fields(&self) -> Vec<Field> {
+        let named = |field: &Field| self.field.is_none_or(|named| named == *field);
+        let has = |field: &Field| {
+            self.only.as_ref().is_none_or(|only| field.peers().iter().any(|peer| peer.name.contains(only)))
+        };
+        Field::ALL.into_iter().filter(named).filter(has).collect()
+    }
+
+    /// Those of a field to be measured: ours always.
+    fn chosen(&self, field: Field) -> impl Iterator<Item = &'static Peer> {
+        field.peers().iter().filter(|peer| {
             let named = self.only.as_ref().map(|only| peer.name.contains(only.as_str()));
             peer.need == Need::Nothing || named.unwrap_or(peer.usual)
         })
+    }
+
+    fn needs(&self, field: Field) -> Vec<Need> {
+        self.chosen(field).map(|peer| peer.need).collect()
     }
 }
 
 /// For people.
 pub fn usage() -> String {
-    let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+    let names = |field: Field| field.peers().iter().map(|peer| peer.name).collect::<Vec<_>>().join(", ");
+    let [native, server, browser] = Field::ALL.map(names);
     format!(
         "\
-cargo xtask peers [--rounds N] [--tokens N] [--only NAME] [--json FILE]
+cargo xtask peers [native|server|browser|all] [--rounds N] [--tokens N] [--only NAME] [--json FILE]
 
-Measures Firstlight's page and other engines that run a model in a browser tab: the same model, the same Chromium, the same
-prompt of some 50 tokens, the same greedy answer of --tokens tokens (16; 4 where an engine takes seconds for each). Every
-measurement has a browser with an empty profile, and a short other answer first. --rounds (3) times each engine in turn; the
-table has medians with the least and the most. Use a machine that does nothing else.
+Measures Firstlight and other engines on the same model and the same prompts, --rounds (3) times each in turn; the tables have
+medians with the least and the most, and beneath each what is to be known about its rows. Engines come from PyPI and npm into
+folders beside the builds; llama.cpp is compiled from the source that llama-cpp-python brings, which takes a quarter of an hour
+on two cores, and its Vulkan part asks the system's packages for glslc and headers. transformers brings 5 GB. Use a machine that
+does nothing else, and one run to bring everything before the one that counts.
 
+native: {native}
+  prefill  a prompt's 64 tokens by the time to the first token of the answer; the middle one of three prompts
+  decode   of one answer: the tokens after the first (--tokens, 64, in all) by the time from it to the last
+  together the same of eight answers to eight prompts of 64 tokens, added up, while all eight are under way: Firstlight's
+           eight requests of one `run`, llama.cpp's eight sequences in one batch (llama_decode), eight rows in one `generate`
+server: {server}
+  first    from sending to the first piece of the answer, mean of eight prompts of 67 tokens sent at once to four slots
+  last     the same of the one that waited longest
+  wall     from the first sending to the last of 8 x 32 tokens
+browser: {browser}
   load     from the visit of the page until a prompt can be sent, the model coming from a host on this machine
-  first    from the prompt's sending to its first token in the page
+  first    from the sending of a prompt of some 50 tokens to its first token in the page; a shorter answer came before
   prefill  the prompt's tokens by that time
-  decode   the tokens after the first by the time from it to the last
-  ours     Firstlight's prefill and decode divided by this engine's: above 1 Firstlight is faster
+  decode   the tokens after the first (--tokens, 16, in all) by the time from it to the last
+ours: Firstlight's figure by this engine's, or for times the other way: above 1 Firstlight is faster
 
-  --only   measures those with NAME in their name, beside Firstlight, of: {}
+  --only   measures those with NAME in their name, beside Firstlight
   --json   writes every figure of every round into FILE
 
-FIRSTLIGHT_TEST_PAGE names a page that was made already, FIRSTLIGHT_MODEL_FILE the model that lies beside it.",
-        names.join(", ")
+FIRSTLIGHT_TEST_PAGE names a page that was made already, FIRSTLIGHT_MODEL_FILE the model."
     )
+}
+
+/// Measures one engine once.
+trait Bench {
+    /// What the measuring script printed.
+    fn measure(&self, peer: &Peer, tokens: Option<usize>) -> Result<String, String>;
+
+    /// What to know about an engine's figures that was found while it was made ready.
+    fn remarks(&self, peer: &Peer) -> Vec<String>;
 }
 
 /// The task.
 ///
 /// # Errors
-/// Ours cannot be built, or there is no browser or Node. What fails of others is in their rows.
+/// Ours cannot be built, or there is nothing to measure it with. What fails of others is in their rows.
 pub fn run(options: &Options) -> Result<(), String> {
     let workspace = Workspace::find()?;
-    let bench = Bench::prepare(&workspace, options)?;
-    let mut rows: Vec<Row> = options.chosen().map(Row::new).collect();
+    let mut measured = Vec::new();
+    let mut failed = Vec::new();
+    for field in options.fields() {
+        match measure(&workspace, field, options) {
+            Ok(rows) => measured.push((field, rows)),
+            Err(reason) => failed.push(format!("{}: {reason}", field.name())),
+        }
+    }
+    for (field, rows) in &measured {
+        say(&format!("\n{}", field.name()));
+        for line in table::lines(field.sheet(), rows) {
+            say(&line);
+        }
+    }
+    if let Some(file) = &options.json {
+        let fields: Vec<_> =
+            measured.iter().map(|(field, rows)| (field.name(), field.sheet(), rows.as_slice())).collect();
+        std::fs::write(file, table::json(&fields))
+            .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(failed.join("; ")),
+    }
+}
+
+fn measure(workspace: &Workspace, field: Field, options: &Options) -> Result<Vec<Row>, String> {
+    let needs = options.needs(field);
+    let bench: Box<dyn Bench + '_> = match field {
+        Field::Native | Field::Server => Box::new(native::Bench::prepare(workspace, field, &needs)?),
+        Field::Browser => Box::new(browser::Bench::prepare(workspace, &needs)?),
+    };
+    let row = |peer| Row { remarks: bench.remarks(peer), ..Row::new(peer) };
+    let mut rows: Vec<Row> = options.chosen(field).map(row).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
             // What failed once fails again, and takes as long to do so.
@@ -179,7 +273,8 @@ pub fn run(options: &Options) -> Result<(), String> {
                 continue;
             }
             let start = Instant::now();
-            match bench.measure(row.peer, options.tokens) {
+            let told = bench.measure(row.peer, options.tokens);
+            match told.and_then(|text| Run::read(&text, field.sheet().needed)) {
                 Ok(run) => row.runs.push(run),
                 Err(reason) => row.failed = Some(reason),
             }
@@ -188,91 +283,15 @@ pub fn run(options: &Options) -> Result<(), String> {
             say(&format!("round {round} of {}: {}: {end} ({took:.0} s)", options.rounds, row.peer.name));
         }
     }
-    say("");
-    for line in table::lines(&rows) {
-        say(&line);
-    }
-    if let Some(file) = &options.json {
-        std::fs::write(file, table::json(&rows))
-            .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
-    }
-    Ok(())
+    Ok(rows)
 }
 
-/// What all measurements use.
-struct Bench<'a> {
-    workspace: &'a Workspace,
-    tools: Tools,
-    page: PathBuf,
-    model: PathBuf,
-    /// Of the engines' packages and model.
-    folder: PathBuf,
-    packages: Result<(), String>,
-    onnx: Result<(), String>,
-}
-
-impl<'a> Bench<'a> {
-    fn prepare(workspace: &'a Workspace, options: &Options) -> Result<Self, String> {
-        let (page, model) = timed("the page", || ours(workspace))?;
-        let tools = timed("the browser", || browser::ensure(workspace))?;
-        let folder = workspace.target_folder().join("peers");
-        let needs: Vec<Need> = options.chosen().map(|peer| peer.need).collect();
-        let packages = match needs.iter().any(|need| *need != Need::Nothing) {
-            true => timed("the engines", || browser::modules(workspace, Packages::Peers).map(drop)),
-            false => Ok(()),
-        };
-        let onnx = match needs.contains(&Need::Onnx) {
-            true => timed("the model as ONNX", || onnx(workspace, &model, &folder.join("model"))),
-            false => Ok(()),
-        };
-        Ok(Self { workspace, tools, page, model, folder, packages, onnx })
-    }
-
-    fn measure(&self, peer: &Peer, tokens: usize) -> Result<Run, String> {
-        if peer.need != Need::Nothing {
-            self.packages.clone()?;
-        }
-        if peer.need == Need::Onnx {
-            self.onnx.clone()?;
-        }
-        let mut node = Command::new(self.tools.node());
-        node.arg(self.workspace.root.join("tests/peers/browser.mjs"));
-        node.arg(peer.name).arg(tokens.min(peer.most_tokens).to_string());
-        node.envs(self.tools.settings(self.workspace)).env(browser::PAGE_VARIABLE, &self.page);
-        node.env("FIRSTLIGHT_MODEL_FILE", &self.model).env("FIRSTLIGHT_PEERS_FOLDER", &self.folder);
-        Run::read(&capture(&mut node)?)
-    }
-}
-
-/// The page with the model beside it, and the model: those that are named, or made now.
-fn ours(workspace: &Workspace) -> Result<(PathBuf, PathBuf), String> {
-    let named =
-        |variable: &str| std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
-    if let (Some(page), Some(model)) = (named(browser::PAGE_VARIABLE), named("FIRSTLIGHT_MODEL_FILE")) {
-        return Ok((page, model));
-    }
-    wasm::ensure()?;
+/// A Vulkan driver, our program and the model: those that are there, or made now.
+fn program_and_model(workspace: &Workspace) -> Result<PathBuf, String> {
+    vulkan::ensure()?;
     workspace.fetch_crates()?;
-    page::build(workspace, None)?;
     workspace.build_binary()?;
-    Ok((page::folder(workspace), model::ensure(workspace)?))
-}
-
-/// Writes the model as ONNX, unless that was done by the same script from the same file.
-fn onnx(workspace: &Workspace, model: &Path, folder: &Path) -> Result<(), String> {
-    let script = workspace.root.join("tests/peers/onnx_model.py");
-    let failed = |path: &Path, error| format!("{} cannot be used: {error}", path.display());
-    let text = std::fs::read_to_string(&script).map_err(|error| failed(&script, error))?;
-    let bytes = std::fs::metadata(model).map_err(|error| failed(model, error))?.len();
-    let wanted = format!("{}, {bytes} bytes\n{text}", model.display());
-    let stamp = folder.join("made");
-    if std::fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
-        return Ok(());
-    }
-    let python = python::ensure(workspace, Environment::Peers)?;
-    capture(Command::new(python).arg(&script).arg(model).arg(folder))
-        .map_err(|reason| format!("the model could not be written as ONNX: {reason}"))?;
-    std::fs::write(&stamp, wanted).map_err(|error| failed(&stamp, error))
+    model::ensure(workspace)
 }
 
 fn timed<T>(name: &str, step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
@@ -294,26 +313,44 @@ mod tests {
         };
         let usual = Options::default;
         check("", Some(usual()));
-        check("--rounds 5 --tokens 8", Some(Options { rounds: 5, tokens: 8, ..usual() }));
+        check("all", Some(usual()));
+        check("native --rounds 5", Some(Options { field: Some(Field::Native), rounds: 5, ..usual() }));
+        check("--rounds 5 --tokens 8", Some(Options { rounds: 5, tokens: Some(8), ..usual() }));
         check("--only wllama", Some(Options { only: Some("wllama".to_owned()), ..usual() }));
         check("--json x.json", Some(Options { json: Some(PathBuf::from("x.json")), ..usual() }));
         check("--only nobody", None);
+        check("native --only wllama", None);
         check("--rounds 0", None);
         check("--tokens 1", None);
         check("--tokens", None);
         check("--fast 1", None);
+        check("nativ", None);
+    }
+
+    #[test]
+    fn a_name_is_looked_for_in_every_field() {
+        let check = |line: &str, expected: &[Field]| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(Options::read(&words).unwrap().fields(), expected, "{line}");
+        };
+        check("", &Field::ALL);
+        check("server", &[Field::Server]);
+        check("--only llama.cpp", &[Field::Native]);
+        check("--only transformers", &[Field::Native, Field::Browser]);
+        check("--only llama-server-cpu", &[Field::Server]);
+        check("--only firstlight", &Field::ALL);
     }
 
     #[test]
     fn ours_is_measured_beside_whatever_is_named() {
-        let check = |only: Option<&str>, expected: &[&str]| {
+        let check = |field: Field, only: Option<&str>, expected: &[&str]| {
             let options = Options { only: only.map(str::to_owned), ..Options::default() };
-            let names: Vec<&str> = options.chosen().map(|peer| peer.name).collect();
-            assert_eq!(names, expected, "{only:?}");
+            let names: Vec<&str> = options.chosen(field).map(|peer| peer.name).collect();
+            assert_eq!(names, expected, "{field:?} {only:?}");
         };
-        check(Some("wllama-wasm"), &["firstlight", "wllama-wasm-1", "wllama-wasm-2"]);
-        check(Some("wasm-q4"), &["firstlight", "transformers.js-wasm-q4"]);
-        check(Some("firstlight"), &["firstlight"]);
+        check(Field::Browser, Some("wllama-wasm"), &["firstlight", "wllama-wasm-1", "wllama-wasm-2"]);
+        check(Field::Browser, Some("wasm-q4"), &["firstlight", "transformers.js-wasm-q4"]);
+        check(Field::Browser, Some("firstlight"), &["firstlight"]);
         let usual = [
             "firstlight",
             "transformers.js-webgpu-q4",
@@ -322,6 +359,18 @@ mod tests {
             "wllama-wasm-1",
             "wllama-wasm-2",
         ];
-        check(None, &usual);
+        check(Field::Browser, None, &usual);
+        let native = ["firstlight", "llama.cpp-cpu", "llama.cpp-vulkan", "transformers-cpu"];
+        check(Field::Native, None, &native);
+        check(Field::Native, Some("vulkan"), &["firstlight", "llama.cpp-vulkan"]);
+        check(Field::Server, None, &["firstlight-serve", "llama-server-cpu", "llama-server-vulkan"]);
+    }
+
+    #[test]
+    fn ours_is_the_first_of_every_field_and_the_only_one_that_needs_nothing() {
+        for field in Field::ALL {
+            let nothing: Vec<bool> = field.peers().iter().map(|peer| peer.need == Need::Nothing).collect();
+            assert!(nothing[0] && !nothing[1..].contains(&true), "{field:?}");
+        }
     }
 }

@@ -27,14 +27,23 @@ pub enum Environment {
     Load,
     /// What prepares models for other engines.
     Peers,
+    /// What builds llama.cpp, and what its bindings import.
+    Llama,
+    /// Transformers with torch: gigabytes.
+    Transformers,
 }
 
 impl Environment {
+    #[cfg(test)]
+    const ALL: [Self; 5] = [Self::Clients, Self::Load, Self::Peers, Self::Llama, Self::Transformers];
+
     fn name(self) -> &'static str {
         match self {
             Self::Clients => "clients",
             Self::Load => "load",
             Self::Peers => "peers",
+            Self::Llama => "llama",
+            Self::Transformers => "transformers",
         }
     }
 
@@ -44,6 +53,8 @@ impl Environment {
             Self::Clients => "tests/python/clients.txt",
             Self::Load => "tests/python/load.txt",
             Self::Peers => "tests/peers/requirements.txt",
+            Self::Llama => "tests/peers/llama.txt",
+            Self::Transformers => "tests/peers/transformers.txt",
         }
     }
 }
@@ -65,7 +76,7 @@ pub fn ensure(workspace: &Workspace, environment: Environment) -> Result<PathBuf
     if made && capture(Command::new(&python).arg("--version")).is_ok() {
         return Ok(python);
     }
-    let system = system_python()?;
+    let system = system()?;
     say(&format!("installing into {}: {}", folder.display(), titles(&wanted).join(", ")));
     make(&system, &folder, &file)?;
     std::fs::write(folder.join(STAMP), wanted)
@@ -80,25 +91,22 @@ fn make(system: &str, folder: &Path, requirements: &Path) -> Result<(), String> 
     }
     capture(Command::new(system).args(["-m", "venv"]).arg(folder))
         .map_err(|reason| format!("`{system} -m venv {}` failed: {reason}", folder.display()))?;
-    // Settings of pip that name folders would lead it out of the environment.
-    let mut pip = Command::new(interpreter(folder));
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--retries",
-        "2",
-    ]);
-    pip.arg("-r").arg(requirements).env_remove("PIP_TARGET").env_remove("PIP_USER").env_remove("PIP_PREFIX");
+    let mut pip = pip(&interpreter(folder));
+    pip.args(["install", "--quiet", "-r"]).arg(requirements);
     capture(&mut pip).map(drop).map_err(|reason| {
         format!(
             "the Python packages of {} could not be installed ({reason}); run `cargo xtask setup` where the network can be reached",
             requirements.display()
         )
     })
+}
+
+/// pip of an environment's Python, without the settings that name folders: they would lead it out of the environment.
+pub fn pip(python: &Path) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "2"]);
+    pip.env_remove("PIP_TARGET").env_remove("PIP_USER").env_remove("PIP_PREFIX");
+    pip
 }
 
 /// The Python inside an environment.
@@ -121,7 +129,10 @@ pub fn ensure_curl() -> Result<(), String> {
 }
 
 /// A Python that makes environments; on Debian that is a package of its own.
-fn system_python() -> Result<String, String> {
+///
+/// # Errors
+/// There is none, and none can be installed.
+pub fn system() -> Result<String, String> {
     if let Some(python) = able_python() {
         return Ok(python);
     }
@@ -159,7 +170,7 @@ mod tests {
     #[test]
     fn every_environment_has_a_requirements_file_that_pins_every_version() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        for environment in [Environment::Clients, Environment::Load, Environment::Peers] {
+        for environment in Environment::ALL {
             let file = root.join(environment.file());
             let text = std::fs::read_to_string(&file).unwrap();
             let loose: Vec<&str> = text
