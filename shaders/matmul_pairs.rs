@@ -1,10 +1,10 @@
-//! `matmul_pairs.wgsl`: the matrix kernel for CPU drivers whose left factor comes in 8 bits, for 4-bit weights.
+//! `matmul_pairs.wgsl`, and `matmul_pairs_wide.wgsl` where there are no subgroups of 8: the matrix kernel for CPU drivers whose left factor comes in 8 bits, for 4-bit weights.
 //!
 //! Never uses a barrier or workgroup memory. Invariant: a row's bits do not depend on `tile_rows` or on the other rows.
 
-use crate::matmul::{Draft, TILE_COLUMNS};
+use crate::matmul::Draft;
 pub use crate::matmul::{PARAMS, Params, Store};
-use crate::matmul_lanes::{WORKGROUP, workgroups};
+use crate::matmul_lanes::Slice;
 use crate::quantise::Activations;
 use crate::weights::{Home, WeightFormat};
 use crate::{ComposeError, Program};
@@ -33,16 +33,16 @@ pub struct Variant {
 impl Variant {
     /// The kernel's text and bindings.
     pub fn program(self) -> Result<Program, ComposeError> {
-        let spread = if self.subgroups {
-            include_str!("common/spread_words_subgroup.wgsl")
+        let (text, snippet) = if self.subgroups {
+            (include_str!("matmul_pairs.wgsl"), include_str!("common/spread_words_subgroup.wgsl"))
         } else {
-            include_str!("common/spread_words_plain.wgsl")
+            (include_str!("matmul_pairs_wide.wgsl"), self.format.masked_snippet())
         };
         Draft {
             kernel: "matmul_pairs",
-            text: include_str!("matmul_pairs.wgsl"),
-            header: &[("TM", self.tile_rows), ("TN", TILE_COLUMNS), ("WORKGROUP", WORKGROUP)],
-            snippets: &[spread],
+            text,
+            header: &Slice::of(self.subgroups, self.tile_rows).header(self.tile_rows),
+            snippets: &[snippet],
             format: self.format,
             home: self.home,
             x_home: self.x_home,
@@ -58,7 +58,7 @@ impl Variant {
 
     /// The grid, as [`crate::matmul_lanes::Variant::workgroups`].
     pub fn workgroups(self, rows: u32, groups: u32) -> [u32; 3] {
-        workgroups(self.tile_rows, rows, groups)
+        Slice::of(self.subgroups, self.tile_rows).workgroups(self.tile_rows, rows, groups)
     }
 
     /// Loop iterations of one invocation over `units` units of 64: Mesa 22.3.6 ends all loops after 65,535.
