@@ -1,5 +1,5 @@
 //! `matmul_lanes.wgsl` and `matmul_pairs.wgsl`: the matrix kernels for CPU drivers, for any number of rows; the second takes x
-//! in 8 bits and weights in 4.
+//! in 8 bits and weights in 4. Without subgroups of 8 `matmul_lanes_wide.wgsl` and `matmul_pairs_wide.wgsl` take their place.
 //!
 //! Never uses a barrier or workgroup memory. Invariant: a row's bits do not depend on `tile_rows` or on the other rows.
 
@@ -35,8 +35,25 @@ pub struct Variant {
     pub subgroups: bool,
 }
 
-/// Threads of a workgroup: 2 slices of 8 lanes.
-const WORKGROUP: u32 = 16;
+/// How the kernels cut a group of 32 columns.
+#[derive(Clone, Copy)]
+struct Slice {
+    /// Threads of a workgroup.
+    workgroup: u32,
+    /// Threads that share a group.
+    lanes: u32,
+}
+
+impl Slice {
+    fn of(subgroups: bool, tile_rows: u32) -> Self {
+        match (subgroups, tile_rows) {
+            (true, _) => Self { workgroup: 16, lanes: 8 },
+            // Wider ones read x less often, and make more code of it: SwiftShader compiles slowly.
+            (false, 1) => Self { workgroup: 4, lanes: 4 },
+            (false, _) => Self { workgroup: 8, lanes: 8 },
+        }
+    }
+}
 
 impl Variant {
     /// The kernel's text and bindings.
@@ -44,14 +61,23 @@ impl Variant {
         let writes_rows = self.subgroups && matches!(self.store, Store::Silu | Store::AddNorm);
         let mut snippets = self.norm_snippets();
         snippets.extend(self.spread_snippets());
-        let (kernel, text) = match self.x.activations {
-            Activations::F32 => ("matmul_lanes", include_str!("matmul_lanes.wgsl")),
-            Activations::I8 => ("matmul_pairs", include_str!("matmul_pairs.wgsl")),
+        let (kernel, text) = match (self.x.activations, self.subgroups) {
+            (Activations::F32, true) => ("matmul_lanes", include_str!("matmul_lanes.wgsl")),
+            (Activations::F32, false) => ("matmul_lanes", include_str!("matmul_lanes_wide.wgsl")),
+            (Activations::I8, true) => ("matmul_pairs", include_str!("matmul_pairs.wgsl")),
+            (Activations::I8, false) => ("matmul_pairs", include_str!("matmul_pairs_wide.wgsl")),
         };
+        let slice = self.slice();
         Draft {
             kernel,
             text,
-            header: &[("TM", self.tile_rows), ("TN", TILE_COLUMNS), ("WORKGROUP", WORKGROUP)],
+            header: &[
+                ("TM", self.tile_rows),
+                ("TN", TILE_COLUMNS),
+                ("WORKGROUP", slice.workgroup),
+                ("LANES", slice.lanes),
+                ("WIDE", 8 / slice.lanes),
+            ],
             snippets: &snippets,
             format: self.format,
             home: self.home,
@@ -67,15 +93,18 @@ impl Variant {
         .program()
     }
 
-    /// How a thread gets at x.
+    fn slice(self) -> Slice {
+        Slice::of(self.subgroups, self.tile_rows)
+    }
+
+    /// How a thread gets at x; without subgroups it reads x itself, and gets at weights without shifts.
     fn spread_snippets(self) -> Vec<&'static str> {
         match (self.x.activations, self.subgroups) {
             (Activations::F32, true) => {
                 vec![include_str!("common/spread_subgroup.wgsl"), include_str!("common/lanes.wgsl")]
             }
-            (Activations::F32, false) => vec![include_str!("common/spread_plain.wgsl")],
             (Activations::I8, true) => vec![include_str!("common/spread_words_subgroup.wgsl")],
-            (Activations::I8, false) => vec![include_str!("common/spread_words_plain.wgsl")],
+            (_, false) => vec![self.format.masked_snippet()],
         }
     }
 
@@ -92,7 +121,8 @@ impl Variant {
     /// The grid for `rows` rows and `groups` groups of 32 columns. Rows of y up to the next multiple of `tile_rows` are
     /// computed too, from whatever x holds there: the buffers have room for them.
     pub fn workgroups(self, rows: u32, groups: u32) -> [u32; 3] {
-        [groups.div_ceil(WORKGROUP / 8), rows.div_ceil(self.tile_rows), 1]
+        let slice = self.slice();
+        [groups.div_ceil(slice.workgroup / slice.lanes), rows.div_ceil(self.tile_rows), 1]
     }
 
     /// Loop iterations of one invocation over `units` units of 64: Mesa 22.3.6 ends all loops after 65,535.

@@ -1,4 +1,4 @@
-//! `paged_attention.wgsl` and `paged_attention_lanes.wgsl`: causal attention of every row over its sequence's cache, decode
+//! `paged_attention.wgsl`, `paged_attention_few.wgsl` and `paged_attention_lanes.wgsl`: causal attention of every row over its sequence's cache, decode
 //! rows and prompt chunks alike.
 
 use core::mem::offset_of;
@@ -52,6 +52,8 @@ pub struct Variant {
     pub activations: Activations,
     /// 8 lanes of a subgroup and no barrier, or 64 threads and workgroup memory. The first needs subgroups of 8 or more.
     pub subgroups: bool,
+    /// Without subgroups, 4 threads that hold the queries instead of 64: what CPU drivers like.
+    pub few_threads: bool,
 }
 
 impl Variant {
@@ -73,7 +75,11 @@ impl Variant {
                     ("BLOCK_SIZE", self.block_size),
                     ("Y_BINDING", 6),
                 ],
-                include_str!("paged_attention.wgsl"),
+                if self.few_threads {
+                    include_str!("paged_attention_few.wgsl")
+                } else {
+                    include_str!("paged_attention.wgsl")
+                },
                 &[include_str!("common/attention_bindings.wgsl"), self.kv_snippet(), self.y_home.y_snippet()],
             )?
         };
@@ -81,7 +87,11 @@ impl Variant {
         Ok(Program {
             name: format!(
                 "{}/{}x{}/b{}/{}/{}{}",
-                if self.subgroups { "paged_attention_lanes" } else { "paged_attention" },
+                match (self.subgroups, self.few_threads) {
+                    (true, _) => "paged_attention_lanes",
+                    (false, true) => "paged_attention_few",
+                    (false, false) => "paged_attention",
+                },
                 self.heads(),
                 self.head_vec4s * 4,
                 self.block_size,
@@ -111,8 +121,11 @@ impl Variant {
         }
     }
 
-    /// vec4s of the output that a thread of the 64 holds.
+    /// vec4s of the output that a thread holds: of all heads where there are 64 threads, of each where there are 4.
     fn items(self) -> u32 {
+        if self.few_threads {
+            return self.head_vec4s.div_ceil(4);
+        }
         (self.heads() * self.head_vec4s).div_ceil(64)
     }
 
@@ -125,6 +138,9 @@ impl Variant {
     pub fn iterations(self, context: u32) -> u32 {
         if self.subgroups {
             return paged_attention_lanes::iterations(context);
+        }
+        if self.few_threads {
+            return context.div_ceil(64) * (1 + 16 + self.heads() * 16 + 64);
         }
         let turn = 1 + self.head_vec4s + self.heads() * 16 + self.items() * 64;
         self.items() + context.div_ceil(64) * turn

@@ -180,6 +180,16 @@ impl WeightFormat {
         }
     }
 
+    /// The snippet that unpacks this format without shifts, beside [`Self::snippet`].
+    pub(crate) fn masked_snippet(self) -> &'static str {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => include_str!("common/masked_none.wgsl"),
+            Self::Q8_0 => include_str!("common/masked_q8_0.wgsl"),
+            Self::Q4_0 => include_str!("common/masked_q4_0.wgsl"),
+            Self::Q4_1 => include_str!("common/masked_q4_1.wgsl"),
+        }
+    }
+
     /// Bytes of a stored row of `k` weights.
     pub fn row_bytes(self, k: u32) -> usize {
         if self.is_blocked() {

@@ -181,6 +181,19 @@ await claims({
     await answersRight();
   },
 
+  "asked for activations in 8 bits by its address, it says that it has them, and answers": async () => {
+    await ready();
+    await page.goto(`${site.url}${to.SMALL}&activations=i8`);
+    const end = await to.loadStored(page);
+    same(end.event, "ready", end.sentence ?? "opening");
+    assert(/without subgroups.* i8 activations/.test(end.adapter), end.adapter);
+    await to.plain(page, 16);
+    const [answer] = await to.answers(page, [capital.text]);
+    same([answer.reason, answer.ids.length], ["length", 16], "a prompt's end and tokens");
+    to.exact(answer.timeline);
+    return { decode_tokens_per_second: to.decodeRate(answer.timeline) };
+  },
+
   "a flipped byte is noticed, and the file is fetched again": () =>
     keeping(async ({ page, asked, whole }) => {
       await whole();

@@ -189,7 +189,7 @@ fn attention() -> Vec<Subject> {
     let mut programs: Vec<Program> = Vec::new();
     for head_vec4s in [2, 4, 6, 16, 32] {
         for head_group in [1, 2, 3, 4, 7, 8] {
-            for subgroups in [false, true] {
+            for (subgroups, few_threads) in [(false, false), (false, true), (true, true)] {
                 let work_home = if subgroups { Home::Texture } else { Home::Buffer };
                 let variant = paged_attention::Variant {
                     head_vec4s,
@@ -199,6 +199,7 @@ fn attention() -> Vec<Subject> {
                     y_home: work_home,
                     activations: Activations::F32,
                     subgroups,
+                    few_threads,
                 };
                 let in_8_bits = paged_attention::Variant { activations: Activations::I8, ..variant };
                 let lanes_write = subgroups && head_vec4s.is_multiple_of(8);

@@ -133,6 +133,9 @@ pub struct EngineSettings {
     pub prefix_cache: bool,
     /// WebGPU's default limits and no optional feature, whatever the adapter has.
     pub default_limits: bool,
+    /// Whether the products of the layers take activations in 8 bits instead of f32: where the adapter's kernels can, and the
+    /// layers' weights have 4 bits.
+    pub i8_activations: bool,
 }
 
 impl Default for EngineSettings {
@@ -145,6 +148,7 @@ impl Default for EngineSettings {
             max_model_len: None,
             prefix_cache: true,
             default_limits: false,
+            i8_activations: false,
         }
     }
 }

@@ -16,7 +16,11 @@ struct Shape {
     num_kv_heads: usize,
     work_home: Home,
     subgroups: bool,
+    few_threads: bool,
 }
+
+/// With subgroups or without, and whether with few threads.
+const KINDS: [(bool, bool); 3] = [(true, true), (false, true), (false, false)];
 
 impl Shape {
     fn variant(self, block_size: usize) -> Variant {
@@ -28,6 +32,7 @@ impl Shape {
             y_home: self.work_home,
             activations: Activations::F32,
             subgroups: self.subgroups,
+            few_threads: self.few_threads,
         }
     }
 
@@ -45,9 +50,9 @@ impl Shape {
 }
 
 /// The default model's heads, and the homes that adapters get.
-fn default_shape(subgroups: bool) -> Shape {
+fn default_shape((subgroups, few_threads): (bool, bool)) -> Shape {
     let work_home = if subgroups { Home::Texture } else { Home::Buffer };
-    Shape { head_dim: 64, head_group: 3, num_kv_heads: 2, work_home, subgroups }
+    Shape { head_dim: 64, head_group: 3, num_kv_heads: 2, work_home, subgroups, few_threads }
 }
 
 /// A sequence of `asks.end` positions in the cache, of which `asks` are rows of the batch: the last one is a decode row.
@@ -192,7 +197,7 @@ fn mixed(shape: Shape) -> Vec<Sequence> {
 
 #[test]
 fn every_context_at_every_block_size() {
-    for shape in [default_shape(true), default_shape(false)] {
+    for shape in KINDS.map(default_shape) {
         let mut bench = shape.bench();
         for block_size in [8, 16, 32] {
             check(&mut bench, shape, block_size, &mixed(shape));
@@ -202,12 +207,12 @@ fn every_context_at_every_block_size() {
 
 #[test]
 fn heads_and_groups_of_other_sizes() {
-    for subgroups in [true, false] {
-        let mut bench = default_shape(subgroups).bench();
+    for kind in KINDS {
+        let mut bench = default_shape(kind).bench();
         for (head_dim, head_group, num_kv_heads) in
             [(24, 1, 2), (24, 7, 1), (8, 3, 1), (40, 4, 2), (80, 8, 1), (128, 4, 1)]
         {
-            let shape = Shape { head_dim, head_group, num_kv_heads, ..default_shape(subgroups) };
+            let shape = Shape { head_dim, head_group, num_kv_heads, ..default_shape(kind) };
             let asks = [0..10, 16..17, 64..65, 62..66];
             let sequences: Vec<_> =
                 asks.into_iter().zip(1..).map(|(asks, seed)| Sequence::new(shape, seed, asks)).collect();
@@ -219,18 +224,15 @@ fn heads_and_groups_of_other_sizes() {
 /// Wherever the cache and the rows live, the bits are the same; blocks may end in the middle of a texture's row.
 #[test]
 fn homes_do_not_matter() {
-    for subgroups in [true, false] {
-        let shape = default_shape(subgroups);
+    for kind in KINDS {
+        let shape = default_shape(kind);
         let mut bench = shape.bench();
         let mut at = |work_home, block_size| {
             let rows = run(&mut bench, Shape { work_home, ..shape }, block_size, &mixed(shape));
             rows.iter().map(|row| bits(row)).collect::<Vec<_>>()
         };
         for block_size in [8, 16, 24] {
-            assert!(
-                at(Home::Texture, block_size) == at(Home::Buffer, block_size),
-                "{subgroups} {block_size}"
-            );
+            assert!(at(Home::Texture, block_size) == at(Home::Buffer, block_size), "{kind:?} {block_size}");
         }
     }
 }
@@ -238,7 +240,7 @@ fn homes_do_not_matter() {
 /// A row alone, in a batch, in another order, in other blocks and as the last of a chunk: the same bits.
 #[test]
 fn company_and_blocks_do_not_matter() {
-    for shape in [default_shape(true), default_shape(false)] {
+    for shape in KINDS.map(default_shape) {
         let mut bench = shape.bench();
         let mut sequences = mixed(shape);
         let bits = |rows: Vec<Vec<f32>>| -> Vec<Vec<u32>> {
@@ -281,7 +283,7 @@ fn company_and_blocks_do_not_matter() {
 /// Whole numbers make logits exact, so that only the softmax is left to be judged.
 #[test]
 fn large_scores_stay_finite() {
-    for shape in [default_shape(true), default_shape(false)] {
+    for shape in KINDS.map(default_shape) {
         let mut bench = shape.bench();
         let mut sequences = mixed(shape);
         for row in sequences.iter_mut().flat_map(|s| s.q.iter_mut().chain(&mut s.k)) {
@@ -302,8 +304,8 @@ fn large_scores_stay_finite() {
 /// Mesa 22.3.6 ends all loops of an invocation after 65,535 iterations, without a word.
 #[test]
 fn loops_stay_below_the_drivers_limit() {
-    for subgroups in [true, false] {
-        let shape = Shape { num_kv_heads: 1, ..default_shape(subgroups) };
+    for kind in KINDS {
+        let shape = Shape { num_kv_heads: 1, ..default_shape(kind) };
         for (head_vec4s, context) in [(16, 8192), (16, 29_696), (32, 17_024)] {
             for head_group in [1, 2, 3, 4, 7, 8] {
                 // Four heads of 64 dimensions a workgroup cost more than the default model's three.

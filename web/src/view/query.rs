@@ -41,17 +41,24 @@ impl Query {
                 Err(error) => query.refused.push(format!("?{}= is ignored: {error}", field.name)),
             }
         }
-        for (name, value) in [
-            ("prefix_cache", &mut query.engine.prefix_cache),
-            ("default_limits", &mut query.engine.default_limits),
+        const ON: &[&str] = &["on", "1", "true"];
+        const OFF: &[&str] = &["off", "0", "false"];
+        for (name, value, on, off) in [
+            ("prefix_cache", &mut query.engine.prefix_cache, ON, OFF),
+            ("default_limits", &mut query.engine.default_limits, ON, OFF),
+            // The words of the program's --activations.
+            ("activations", &mut query.engine.i8_activations, &["i8"], &["f32", "auto"]),
         ] {
             match get(name).as_deref() {
                 None => {}
-                Some("on" | "1" | "true") => *value = true,
-                Some("off" | "0" | "false") => *value = false,
-                Some(other) => {
-                    query.refused.push(format!("?{name}={other} is ignored: it must be on or off."))
-                }
+                Some(given) if on.contains(&given) => *value = true,
+                Some(given) if off.contains(&given) => *value = false,
+                Some(other) => query.refused.push(format!(
+                    "?{name}={} is ignored: it must be {} or {}.",
+                    shown(other),
+                    on[0],
+                    off[0]
+                )),
             }
         }
         query
@@ -251,12 +258,17 @@ mod tests {
             ("slots", "8"),
             ("prefix_cache", "off"),
             ("default_limits", "on"),
+            ("activations", "i8"),
         ]);
         assert_eq!(all.server.as_deref(), Some("http://localhost:1"));
         assert_eq!(all.hub.as_deref(), Some("http://h"));
         assert_eq!((all.model.as_deref(), all.replay.as_deref()), (Some("m.gguf"), Some("r.json")));
         assert_eq!(all.engine.get("slots"), "8");
-        assert!(!all.engine.prefix_cache && all.engine.default_limits && all.refused.is_empty());
+        assert!(!all.engine.prefix_cache && all.engine.default_limits && all.engine.i8_activations);
+        assert_eq!(all.refused, [""; 0]);
+        assert_eq!(read(&[("activations", "f32")]), read(&[]));
+        let other = read(&[("activations", "bf16")]);
+        assert_eq!(other.refused, ["?activations=bf16 is ignored: it must be i8 or f32."]);
         let wrong =
             read(&[("server", "ftp://x"), ("slots", "0"), ("batch_tokens", "16"), ("prefix_cache", "maybe")]);
         assert_eq!(wrong.server, None);

@@ -177,6 +177,8 @@ pub struct EngineForm {
     pub prefix_cache: bool,
     /// WebGPU's default limits and no optional feature.
     pub default_limits: bool,
+    /// Activations in 8 bits.
+    pub i8_activations: bool,
 }
 
 impl Default for EngineForm {
@@ -190,7 +192,12 @@ impl Default for EngineForm {
             optional(settings.kv_blocks),
             optional(settings.max_model_len),
         ];
-        Self { values, prefix_cache: settings.prefix_cache, default_limits: settings.default_limits }
+        Self {
+            values,
+            prefix_cache: settings.prefix_cache,
+            default_limits: settings.default_limits,
+            i8_activations: settings.i8_activations,
+        }
     }
 }
 
@@ -221,6 +228,7 @@ impl EngineForm {
             max_model_len: self.optional("max_model_len", 2, 1 << 20)?,
             prefix_cache: self.prefix_cache,
             default_limits: self.default_limits,
+            i8_activations: self.i8_activations,
         })
     }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use firstlight_engine::artifact;
 use firstlight_engine::engine::{Engine, EngineConfig};
-use firstlight_engine::error::DeviceError;
+use firstlight_engine::error::{DeviceError, LoadError};
 use firstlight_engine::gpu::{AdapterFacts, Device, DeviceOptions, KernelChoice};
 use firstlight_engine::model::{Checkpoint, LoadFailure, LoadProgress};
 use firstlight_engine::runner::{GpuRunner, Place};
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::{Preparer, Tokenizer};
 use firstlight_engine::timeline::ModelLabel;
+use firstlight_shaders::Activations;
 use sha2::{Digest, Sha256};
 
 use super::super::blob::BlobSource;
@@ -35,6 +36,7 @@ pub struct Loader {
     checkpoint: Checkpoint<BlobSource>,
     limits: SchedulerConfig,
     options: DeviceOptions,
+    activations: Activations,
     store: Option<Store>,
     place: RunnerPlace,
 }
@@ -74,7 +76,8 @@ pub async fn open(
     let chat = tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.chat_template().is_some());
     let eos_tokens = artifact::end_tokens(checkpoint.config(), tokenizer.as_deref());
     let options = DeviceOptions { default_limits: settings.default_limits };
-    let loader = Loader { checkpoint, limits, options, store, place: RunnerPlace::default() };
+    let activations = if settings.i8_activations { Activations::I8 } else { Activations::F32 };
+    let loader = Loader { checkpoint, limits, options, activations, store, place: RunnerPlace::default() };
     let adapter = loader.load().await?;
     let fingerprint = format!("{limits:?} {} {adapter}", model.name);
     let config = EngineConfig {
@@ -103,14 +106,11 @@ fn hex(bytes: &[u8]) -> String {
 
 type Headers = (Checkpoint<BlobSource>, Option<Arc<Tokenizer>>);
 
-async fn read_headers(obtained: &Obtained) -> Result<Headers, firstlight_engine::error::LoadError> {
+async fn read_headers(obtained: &Obtained) -> Result<Headers, LoadError> {
     let Some(config) = obtained.file("config.json") else {
         // The catalog gives one file where there is no configuration.
         let source = obtained.files.first().cloned();
-        let none = || firstlight_engine::error::LoadError::Read {
-            name: obtained.list.name.clone(),
-            reason: "it has no file".into(),
-        };
+        let none = || LoadError::Read { name: obtained.list.name.clone(), reason: "it has no file".into() };
         let checkpoint = Checkpoint::open_gguf(source.ok_or_else(none)?).await?;
         let metadata = checkpoint.gguf().map(artifact::gguf_tokenizer).transpose()?.flatten();
         let tokenizer = metadata.map(Tokenizer::from_gguf).transpose()?.map(Arc::new);
@@ -135,10 +135,7 @@ async fn read_headers(obtained: &Obtained) -> Result<Headers, firstlight_engine:
     Ok((checkpoint, Some(Arc::new(tokenizer))))
 }
 
-async fn text(
-    obtained: &Obtained,
-    name: &str,
-) -> Result<Option<Vec<u8>>, firstlight_engine::error::LoadError> {
+async fn text(obtained: &Obtained, name: &str) -> Result<Option<Vec<u8>>, LoadError> {
     match obtained.file(name) {
         Some(source) => source.whole(MAX_TEXT_FILE_BYTES).await.map(Some),
         None => Ok(None),
@@ -154,7 +151,8 @@ impl Loader {
     pub async fn load(&self) -> Result<String, String> {
         drop(self.place.take());
         let device = open_device(self.options).await?;
-        let choice = KernelChoice::for_adapter(device.facts());
+        let choice =
+            KernelChoice { activations: self.activations, ..KernelChoice::for_adapter(device.facts()) };
         let name = adapter_name(device.facts());
         let described = format!("{name}: {choice}");
         // Other kernels after an update of ours or of the browser are to be tested anew.
@@ -199,6 +197,10 @@ fn in_the_tab(failure: LoadFailure, name: &str) -> String {
         LoadFailure::Device(DeviceError::OutOfMemory { what, needed_bytes, reason }) => format!(
             "out_of_memory: {what} needs {needed_bytes} bytes, and {reason}; lower KV blocks, slots, tokens a step or the longest context in the engine settings, or take a smaller model"
         ),
+        LoadFailure::Load(LoadError::Unsupported { name, reason }) => {
+            let reason = reason.replace("use --activations f32", "untick 8 bits in the engine settings");
+            LoadError::Unsupported { name, reason }.to_string()
+        }
         LoadFailure::Device(DeviceError::SelfTest { kernel, adapter, nmse }) if adapter.trim().is_empty() => {
             DeviceError::SelfTest { kernel, adapter: name.to_owned(), nmse }.to_string()
         }

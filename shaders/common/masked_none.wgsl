@@ -1,0 +1,19 @@
+// Weights where they stand: SwiftShader shifts lane by lane, so weights of 4 and 8 bits are only masked and become numbers
+// that are a power of two too large, and x as much smaller. Powers of two are exact: products and sums are what they are.
+//
+// These formats need none of it.
+fn prepared(texel: vec4<u32>) -> vec4<u32> {
+    return texel;
+}
+
+fn masked4(texel: vec4<u32>, j: u32) -> vec4<f32> {
+    return unpack4(texel, j);
+}
+
+fn fitted(x4: vec4<f32>, j: u32) -> vec4<f32> {
+    return x4;
+}
+
+fn block_scales(words: vec2<u32>, block: u32) -> vec2<f32> {
+    return vec2<f32>(1.0, 0.0);
+}
