@@ -331,3 +331,16 @@ fn a_conversation_that_outgrows_the_context_is_told_and_goes_on_after_a_reset() 
     assert!(told.last().is_some_and(|line| line.starts_with("TTFT ")), "{told:?}");
     assert!(ended.stdout.ends_with("> \n"), "{}", ended.stdout);
 }
+
+#[test]
+fn activations_in_8_bits_are_had_or_refused() {
+    let cache = Scratch::new();
+    let line = ["run", "-p", "Hello", "--max-tokens", "2", "--ignore-eos", "--json", "--activations", "i8"];
+    let answered = end(&mut real(&cache, &line));
+    assert_eq!(answered.code, Some(0), "{}", answered.stderr);
+    assert!(answered.stderr.contains("i8 activations"), "{}", answered.stderr);
+    assert_eq!(objects(&answered).len(), 1);
+    let refused = end(&mut tiny_run(&cache, &["--ids", "1,2", "--activations", "i8"]));
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(sentences(&refused)[0].contains("use --activations f32"), "{}", refused.stderr);
+}
