@@ -1,7 +1,7 @@
 //! Firstlight's kernels: WGSL text, what each binds, and an independent statement of its mathematics.
 //!
 //! No wgpu, no async: this crate describes, `firstlight-engine` executes. A kernel is two files side by side, `x.wgsl`
-//! and `x.rs`; the second holds the descriptor, the uniform's layout, the grid and `cpu()`, the obvious loop with f64 sums.
+//! and `x.rs` (variants of one kernel share the second); the second holds the descriptor, the uniform's layout, the grid and `cpu()`, the obvious loop with f64 sums.
 //! Invariant: what a kernel's `.rs` says of bindings and uniforms is what naga reads out of its WGSL; a test keeps it.
 
 pub mod compose;

@@ -70,7 +70,7 @@ impl Store {
     fn snippets(self, written: Option<Form>) -> Vec<&'static str> {
         match (self, written) {
             (Self::Set, _) => vec![include_str!("common/store_set.wgsl")],
-            (Self::Add, _) | (Self::AddNorm, None) => vec![include_str!("common/store_add.wgsl")],
+            (Self::Add, _) => vec![include_str!("common/store_add.wgsl")],
             (Self::Silu, None) => {
                 vec![include_str!("common/store_silu.wgsl"), include_str!("common/gated.wgsl")]
             }
@@ -80,8 +80,9 @@ impl Store {
                 snippets.push(include_str!("common/gated.wgsl"));
                 snippets
             }
-            (Self::AddNorm, Some(Form { home, activations })) => {
-                let mut snippets = activations.y_snippets(home);
+            (Self::AddNorm, written) => {
+                let y = written.map(|form| form.activations.y_snippets(form.home));
+                let mut snippets = y.unwrap_or_default();
                 snippets.push(include_str!("common/store_add_norm.wgsl"));
                 snippets
             }

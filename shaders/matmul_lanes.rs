@@ -58,7 +58,7 @@ impl Slice {
 impl Variant {
     /// The kernel's text and bindings.
     pub fn program(self) -> Result<Program, ComposeError> {
-        let writes_rows = self.subgroups && matches!(self.store, Store::Silu | Store::AddNorm);
+        let writes_rows = self.store == Store::AddNorm || (self.subgroups && self.store == Store::Silu);
         let mut snippets = self.norm_snippets();
         snippets.extend(self.spread_snippets());
         let (kernel, text) = match (self.x.activations, self.subgroups) {
@@ -99,12 +99,17 @@ impl Variant {
 
     /// How a thread gets at x; without subgroups it reads x itself, and gets at weights without shifts.
     fn spread_snippets(self) -> Vec<&'static str> {
+        let broadcast = include_str!("common/broadcast.wgsl");
         match (self.x.activations, self.subgroups) {
             (Activations::F32, true) => {
-                vec![include_str!("common/spread_subgroup.wgsl"), include_str!("common/lanes.wgsl")]
+                vec![
+                    broadcast,
+                    include_str!("common/lanes.wgsl"),
+                    include_str!("common/spread_subgroup.wgsl"),
+                ]
             }
-            (Activations::I8, true) => vec![include_str!("common/spread_words_subgroup.wgsl")],
-            (_, false) => vec![self.format.masked_snippet()],
+            (Activations::I8, true) => vec![broadcast],
+            (_, false) => self.format.masked_snippets(),
         }
     }
 

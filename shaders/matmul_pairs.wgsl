@@ -42,10 +42,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 var x_scales = array<f32, TM>();
                 for (var m = 0u; m < TM; m++) { // unroll
                     let place = block * 2u + h;
-                    let i = (row0 + m) * params.x_pitch + unit * 12u + 8u + place;
-                    let extra = spread_scales(extras[m], (unit & 1u) * 4u + place, i);
-                    x_scales[m] = extra.x;
-                    x_sums[m] += extra.y;
+                    let extra = subgroupShuffle(extras[m], (unit & 1u) * 4u + place);
+                    x_scales[m] = bitcast<f32>(extra.x);
+                    x_sums[m] += bitcast<f32>(extra.y);
                 }
                 // The lower half of a word may fall below zero by as much: a carry that this makes up for.
                 var products = array<array<u32, TN>, TM>();
@@ -62,8 +61,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                         odd[c] = (texels[c][j] >> (h * 4u + 8u)) & 0x000f000fu;
                     }
                     for (var m = 0u; m < TM; m++) { // unroll
-                        let base = (row0 + m) * params.x_pitch + unit * 12u;
-                        let words = spread_words(own[m], base, block * 4u + h * 2u + j / 2u);
+                        let words = spread_words(own[m], block * 4u + h * 2u + j / 2u);
                         for (var c = 0u; c < TN; c++) { // unroll
                             products[m][c] += even[c] * words[(j & 1u) * 2u];
                             products[m][c] += odd[c] * words[(j & 1u) * 2u + 1u];

@@ -1,27 +1,10 @@
 //! `norm_parts.wgsl`: the half of a norm that comes before a product, for the first layer: products do it for the others.
 
-use core::mem::offset_of;
-
-use bytemuck::{Pod, Zeroable};
-
 use crate::matmul::squares_pitch;
 use crate::quantise::Form;
+pub use crate::quantise::{PARAMS, Params};
 use crate::weights::BLOCK;
 use crate::{BindingKind, ComposeError, Program, compose};
-
-/// The uniform.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub struct Params {
-    /// vec4s a row of x.
-    pub x_pitch: u32,
-    /// Texels a row of y.
-    pub y_pitch: u32,
-}
-
-/// The uniform's members and where they lie.
-pub const PARAMS: &[(&str, u32)] =
-    &[("x_pitch", offset_of!(Params, x_pitch) as u32), ("y_pitch", offset_of!(Params, y_pitch) as u32)];
 
 /// The kernel for rows of `width` numbers, written as `y`. It needs subgroups of 8 or more.
 pub fn program(width: u32, y: Form) -> Result<Program, ComposeError> {

@@ -1,5 +1,5 @@
-//! `paged_attention.wgsl`, `paged_attention_few.wgsl` and `paged_attention_lanes.wgsl`: causal attention of every row over its sequence's cache, decode
-//! rows and prompt chunks alike.
+//! `paged_attention.wgsl`, `paged_attention_few.wgsl` and `paged_attention_lanes.wgsl`: causal attention of every row over its
+//! sequence's cache, decode rows and prompt chunks alike.
 
 use core::mem::offset_of;
 
@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::{Activations, BindingKind, ComposeError, Home, Program, compose, paged_attention_lanes};
 
-/// The uniform of both.
+/// The uniform of all three.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Params {
@@ -134,7 +134,7 @@ impl Variant {
     ///
     /// With subgroups, one in 16 positions whatever the head: 960,000 positions stay below 60,000. Without, a turn of 64
     /// positions costs its own, the head's vec4s, the maxima and the values: 129 for 64 dimensions and a group of 3, safe up
-    /// to 29,696 positions; 225 for 128 dimensions and a group of 4, safe up to 17,024.
+    /// to 29,696 positions; 225 for 128 dimensions and a group of 4, safe up to 17,024. With 4 threads the same two are 129 and 145.
     pub fn iterations(self, context: u32) -> u32 {
         if self.subgroups {
             return paged_attention_lanes::iterations(context);

@@ -19,6 +19,7 @@ pub(crate) fn text(variant: Variant) -> Result<String, ComposeError> {
             &[
                 include_str!("common/attention_bindings.wgsl"),
                 variant.kv_snippet(),
+                include_str!("common/broadcast.wgsl"),
                 include_str!("common/lanes.wgsl"),
             ][..],
             &variant.activations.y_snippets(variant.y_home),

@@ -64,25 +64,20 @@ impl Activations {
 
     /// The snippets by which 8 lanes write rows at `home`, a vec4 each; they take the constant `Y_BINDING`.
     pub(crate) fn y_snippets(self, home: Home) -> Vec<&'static str> {
-        match self {
-            Self::F32 => vec![home.y_snippet(), include_str!("common/put_f32.wgsl")],
-            Self::I8 => vec![
-                y_words_snippet(home),
-                include_str!("common/put_i8.wgsl"),
-                include_str!("common/pairs.wgsl"),
-            ],
-        }
+        self.put_snippets(home, include_str!("common/put_f32.wgsl"), include_str!("common/put_i8.wgsl"))
     }
 
     /// The same for half a block at a time, a vec2 a lane.
     pub(crate) fn y_halves_snippets(self, home: Home) -> Vec<&'static str> {
+        let [f32, i8] =
+            [include_str!("common/put_halves_f32.wgsl"), include_str!("common/put_halves_i8.wgsl")];
+        self.put_snippets(home, f32, i8)
+    }
+
+    fn put_snippets(self, home: Home, f32: &'static str, i8: &'static str) -> Vec<&'static str> {
         match self {
-            Self::F32 => vec![home.y_snippet(), include_str!("common/put_halves_f32.wgsl")],
-            Self::I8 => vec![
-                y_words_snippet(home),
-                include_str!("common/put_halves_i8.wgsl"),
-                include_str!("common/pairs.wgsl"),
-            ],
+            Self::F32 => vec![home.y_snippet(), f32],
+            Self::I8 => vec![y_words_snippet(home), i8, include_str!("common/pairs.wgsl")],
         }
     }
 }

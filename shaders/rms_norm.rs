@@ -41,7 +41,11 @@ pub fn program(
     let threads = workgroup(subgroups);
     let mut snippets = vec![y_home.y_snippet()];
     if subgroups {
-        snippets.extend([include_str!("common/sum_lanes.wgsl"), include_str!("common/lanes.wgsl")]);
+        snippets.extend([
+            include_str!("common/sum_lanes.wgsl"),
+            include_str!("common/broadcast.wgsl"),
+            include_str!("common/lanes.wgsl"),
+        ]);
     } else {
         snippets.push(include_str!("common/sum_workgroup.wgsl"));
     }

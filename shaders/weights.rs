@@ -180,13 +180,14 @@ impl WeightFormat {
         }
     }
 
-    /// The snippet that unpacks this format without shifts, beside [`Self::snippet`].
-    pub(crate) fn masked_snippet(self) -> &'static str {
+    /// The snippets that unpack this format without shifts, beside [`Self::snippet`].
+    pub(crate) fn masked_snippets(self) -> Vec<&'static str> {
+        let nibbles = include_str!("common/masked_nibbles.wgsl");
         match self {
-            Self::F32 | Self::F16 | Self::Bf16 => include_str!("common/masked_none.wgsl"),
-            Self::Q8_0 => include_str!("common/masked_q8_0.wgsl"),
-            Self::Q4_0 => include_str!("common/masked_q4_0.wgsl"),
-            Self::Q4_1 => include_str!("common/masked_q4_1.wgsl"),
+            Self::F32 | Self::F16 | Self::Bf16 => vec![include_str!("common/masked_none.wgsl")],
+            Self::Q8_0 => vec![include_str!("common/masked_q8_0.wgsl")],
+            Self::Q4_0 => vec![include_str!("common/masked_q4_0.wgsl"), nibbles],
+            Self::Q4_1 => vec![include_str!("common/masked_q4_1.wgsl"), nibbles],
         }
     }
 

@@ -29,6 +29,14 @@ pub enum LoadError {
         /// Which architecture, tensor type or hyper-parameter, and what is supported.
         reason: String,
     },
+    /// A model whose products, or an adapter whose kernels, cannot take the activations that are asked for.
+    #[error("{name} is not supported: {reason}; use --activations f32")]
+    Activations {
+        /// The model.
+        name: String,
+        /// Which activations, and what does not take them.
+        reason: String,
+    },
 }
 
 /// The adapter or device cannot run the model. Exit code 3 of the command line where no adapter is usable.

@@ -59,7 +59,8 @@ fn open_folder(folder: &Path, shards: &[PathBuf]) -> Result<OpenModel, LoadError
 fn with_folder(mut error: LoadError, folder: &Path) -> LoadError {
     let (LoadError::Read { name, .. }
     | LoadError::Malformed { name, .. }
-    | LoadError::Unsupported { name, .. }) = &mut error;
+    | LoadError::Unsupported { name, .. }
+    | LoadError::Activations { name, .. }) = &mut error;
     let path = folder.join(&*name);
     if path.is_file() {
         *name = path.display().to_string();

@@ -1,16 +1,6 @@
-// The 8 lanes of a slice hand values round. Indices must be constants, and callers pass them: after inlining a single case
-// is left.
+// The 8 lanes of a slice hand numbers round: see broadcast.wgsl.
 fn spread_lane(own: vec4<f32>, j: u32) -> vec4<f32> {
-    switch j {
-        case 0u: { return subgroupBroadcast(own, 0u); }
-        case 1u: { return subgroupBroadcast(own, 1u); }
-        case 2u: { return subgroupBroadcast(own, 2u); }
-        case 3u: { return subgroupBroadcast(own, 3u); }
-        case 4u: { return subgroupBroadcast(own, 4u); }
-        case 5u: { return subgroupBroadcast(own, 5u); }
-        case 6u: { return subgroupBroadcast(own, 6u); }
-        default: { return subgroupBroadcast(own, 7u); }
-    }
+    return bitcast<vec4<f32>>(spread_words(bitcast<vec4<u32>>(own), j));
 }
 
 fn spread_one(own: f32, j: u32) -> f32 {

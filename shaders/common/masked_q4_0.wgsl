@@ -1,9 +1,4 @@
-// Q4_0 without shifts: see masked_none.wgsl.
-fn prepared(texel: vec4<u32>) -> vec4<u32> {
-    // The topmost nibble is read as a signed one: with its sign bit turned over it is 8 less than it was.
-    return texel ^ vec4<u32>(0x80000000u);
-}
-
+// Q4_0 without shifts: see masked_nibbles.wgsl.
 fn masked4(texel: vec4<u32>, j: u32) -> vec4<f32> {
     let w = texel[j & 3u];
     if (j < 4u) {
@@ -12,14 +7,6 @@ fn masked4(texel: vec4<u32>, j: u32) -> vec4<f32> {
     }
     let high = vec4<u32>(w & 0xf0u, w & 0xf000u, w & 0xf00000u, w & 0xf0000000u);
     return vec4<f32>(bitcast<vec4<i32>>(high)) - vec4<f32>(128.0, 32768.0, 8388608.0, 0.0);
-}
-
-fn fitted(x4: vec4<f32>, j: u32) -> vec4<f32> {
-    let low = x4 * vec4<f32>(1.0, 0.00390625, 0.0000152587890625, 0.000000059604644775390625);
-    if (j < 4u) {
-        return low;
-    }
-    return low * 0.0625;
 }
 
 fn block_scales(words: vec2<u32>, block: u32) -> vec2<f32> {

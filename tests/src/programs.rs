@@ -35,7 +35,6 @@ impl Subject {
 /// Every program.
 pub fn all_subjects() -> Vec<Subject> {
     let mut subjects = matrix_kernels();
-    subjects.extend(pairs());
     subjects.extend([Home::Buffer, Home::Texture].map(|y_home| {
         let program = quantise::program(11, y_home).expect("quantise composes");
         Subject::new::<quantise::Params>(program, quantise::PARAMS)
@@ -82,13 +81,7 @@ fn matrix_kernels() -> Vec<Subject> {
         for store in Store::ALL {
             // A bias snippet does not know the tile, nor a tile the bias: one tile has both.
             for (tile_rows, bias) in [(1, true), (1, false), (2, false), (4, false), (8, false)] {
-                for (home, x_home, subgroups) in [
-                    (Home::Buffer, Home::Buffer, false),
-                    (Home::Texture, Home::Buffer, true),
-                    (Home::Texture, Home::Texture, true),
-                    (Home::Texture, Home::Texture, false),
-                ] {
-                    let x = Form { home: x_home, activations: Activations::F32 };
+                for (home, x, subgroups) in lane_places(format) {
                     let lanes = matmul_lanes::Variant {
                         format,
                         units,
@@ -102,8 +95,8 @@ fn matrix_kernels() -> Vec<Subject> {
                         subgroups,
                     };
                     programs.push(lanes.program());
-                    if subgroups && x_home == Home::Texture {
-                        let store = beside_a_norm(store);
+                    if subgroups && x.home == Home::Texture {
+                        let store = if store == Store::Add { Store::AddNorm } else { store };
                         programs.push(matmul_lanes::Variant { norm_width: 576, store, ..lanes }.program());
                     }
                 }
@@ -120,45 +113,21 @@ fn matrix_kernels() -> Vec<Subject> {
         .collect()
 }
 
-/// The store of a product that does half of a norm.
-fn beside_a_norm(store: Store) -> Store {
-    if store == Store::Add { Store::AddNorm } else { store }
-}
-
-fn pairs() -> impl Iterator<Item = Subject> {
-    let mut programs = Vec::new();
-    for format in WeightFormat::ALL.into_iter().filter(|&format| Activations::I8.multiply(format)) {
-        for store in Store::ALL {
-            for (tile_rows, bias) in [(1, true), (1, false), (2, false), (4, false)] {
-                for (home, subgroups) in
-                    [(Home::Buffer, false), (Home::Texture, true), (Home::Texture, false)]
-                {
-                    let units = 11;
-                    let x = Form { home, activations: Activations::I8 };
-                    let pairs = matmul_lanes::Variant {
-                        format,
-                        units,
-                        home,
-                        x,
-                        written: x,
-                        norm_width: 0,
-                        store,
-                        bias,
-                        tile_rows,
-                        subgroups,
-                    };
-                    programs.push(pairs.program());
-                    if subgroups {
-                        let store = beside_a_norm(store);
-                        programs.push(matmul_lanes::Variant { norm_width: 576, store, ..pairs }.program());
-                    }
-                }
-            }
+/// Where weights of `format` live, where and how x does, and whether there are subgroups.
+fn lane_places(format: WeightFormat) -> Vec<(Home, Form, bool)> {
+    let mut places = Vec::new();
+    for activations in [Activations::F32, Activations::I8] {
+        let at = |home| Form { home, activations };
+        if activations.multiply(format) {
+            places.extend([
+                (Home::Buffer, at(Home::Buffer), false),
+                (Home::Texture, at(Home::Buffer), true),
+                (Home::Texture, at(Home::Texture), true),
+                (Home::Texture, at(Home::Texture), false),
+            ]);
         }
     }
-    programs
-        .into_iter()
-        .map(|p| Subject::new::<matmul::Params>(p.expect("a matrix kernel composes"), matmul::PARAMS))
+    places
 }
 
 fn embeddings() -> impl Iterator<Item = Subject> {

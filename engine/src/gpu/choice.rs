@@ -49,6 +49,11 @@ impl KernelChoice {
         self.matmul == MatmulFamily::Lanes && self.subgroups
     }
 
+    /// Whether attention without subgroups has 4 threads, as CPU drivers like it, and not 64.
+    pub fn few_threads(self) -> bool {
+        self.matmul == MatmulFamily::Lanes
+    }
+
     /// Whether its kernels come for such activations: the lane kernels alone multiply 8-bit ones.
     pub fn has(self, activations: Activations) -> bool {
         activations == Activations::F32 || self.matmul == MatmulFamily::Lanes

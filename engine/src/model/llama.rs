@@ -15,7 +15,7 @@ use super::plan::{Factor, Norm, Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
-use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelChoice, MatmulFamily, Resource, SampleOn, Stage};
+use crate::gpu::{Buffer, Device, Dispatch, Extent, KernelChoice, Resource, SampleOn, Stage};
 
 /// Sizes fixed at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -368,7 +368,7 @@ async fn plan_attention(
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
 
     let head_group = config.num_heads / config.num_kv_heads;
-    let KernelChoice { matmul, work_home, subgroups, .. } = planner.choice();
+    let KernelChoice { work_home, subgroups, .. } = planner.choice();
     let block_size = limits.block_size;
     let attended = buffers.attended.target();
     let variant = paged_attention::Variant {
@@ -379,7 +379,7 @@ async fn plan_attention(
         y_home: attended.home,
         activations: attended.activations,
         subgroups,
-        few_threads: matmul == MatmulFamily::Lanes,
+        few_threads: planner.choice().few_threads(),
     };
     check_iterations(planner.device(), variant, scene)?;
     let params = paged_attention::Params {

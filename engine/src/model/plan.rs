@@ -276,13 +276,9 @@ impl<'a> Planner<'a> {
         norm: Norm<'_>,
         is_last: bool,
     ) -> Result<(), LoadFailure> {
-        if let Some((squares, _)) = &norm.to.norm {
+        if norm.to.norm.is_some() {
             // One pipeline for all layers: the last one's norm is computed, and never read.
-            let z = &norm.to.rows;
-            let bindings = [norm.gamma.binding(), squares.binding(), z.buffer.binding()];
-            let product = self.product(x, matrix, Store::AddNorm, z);
-            let product = MatmulShape { norm_width: z.width, ..product };
-            return self.add_product(Extent::Rows, x, matrix, product, (y, 0), z.pitch / 4, &bindings).await;
+            return self.product(Extent::Rows, x, matrix, Store::AddNorm, (y, 0), Some(norm)).await;
         }
         self.matmul(Extent::Rows, x, matrix, Store::Add, y, 0).await?;
         if is_last {
@@ -301,48 +297,51 @@ impl<'a> Planner<'a> {
         y: &RowBuffer,
         y_column: u32,
     ) -> Result<(), LoadFailure> {
-        let product = self.product(x, matrix, store, y);
-        let squares: Vec<_> = x.norm.iter().map(|(squares, _)| squares.binding()).collect();
-        self.add_product(extent, x, matrix, product, (y, y_column), 0, &squares).await
+        self.product(extent, x, matrix, store, (y, y_column), None).await
     }
 
-    fn product(&self, x: &Factor, matrix: &Matrix, store: Store, written: &RowBuffer) -> MatmulShape {
-        let writes_rows = matches!(store, Store::Silu | Store::AddNorm);
-        MatmulShape {
+    /// The same, with what [`Store::AddNorm`] writes for the products behind a norm.
+    async fn product(
+        &mut self,
+        extent: Extent,
+        x: &Factor,
+        matrix: &Matrix,
+        store: Store,
+        (y, y_column): (&RowBuffer, u32),
+        norm: Option<Norm<'_>>,
+    ) -> Result<(), LoadFailure> {
+        let written = match (store, norm) {
+            (_, Some(norm)) => norm.to.rows.form(),
+            (Store::Silu, None) => y.form(),
+            _ => Form::PLAIN,
+        };
+        // The norm behind, or the half of one that x still wants.
+        let norm_width = norm.map_or(x.norm_width(), |norm| norm.to.norm_width());
+        let product = MatmulShape {
             format: matrix.format,
             store,
             bias: matrix.has_bias,
             units: matrix.units(),
             x: x.rows.form(),
-            written: if writes_rows { written.form() } else { Form::PLAIN },
-            norm_width: x.norm_width(),
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the two that call it say what each is")]
-    async fn add_product(
-        &mut self,
-        extent: Extent,
-        x: &Factor,
-        matrix: &Matrix,
-        product: MatmulShape,
-        (y, y_column): (&RowBuffer, u32),
-        z_pitch: u32,
-        more: &[Binding<'_>],
-    ) -> Result<(), LoadFailure> {
+            written,
+            norm_width,
+        };
+        let halves = norm.map_or(&x.norm, |norm| &norm.to.norm).iter().map(|(squares, _)| squares.binding());
+        let (gamma, z) =
+            (norm.map(|norm| norm.gamma.binding()), norm.map(|norm| norm.to.rows.buffer.binding()));
+        let more: Vec<_> = gamma.into_iter().chain(halves).chain(z).collect();
         if !self.products.contains(&product) {
             self.products.push(product);
         }
         for shard in &matrix.shards {
             // The fused activation writes one column for two.
-            let first =
-                if product.store == Store::Silu { shard.first_column / 2 } else { shard.first_column };
+            let first = if store == Store::Silu { shard.first_column / 2 } else { shard.first_column };
             let params = MatmulParams {
                 x_pitch: x.rows.pitch / 4,
                 y_pitch: y.pitch,
                 y_column: y_column + first,
                 num_groups: shard.groups,
-                z_pitch,
+                z_pitch: norm.map_or(0, |norm| norm.to.rows.pitch / 4),
                 eps: x.norm.as_ref().map_or(0.0, |(_, eps)| *eps),
             };
             let mut tiles = Vec::new();
@@ -365,7 +364,7 @@ impl<'a> Planner<'a> {
                 bias,
                 y.buffer.binding(),
             ];
-            let all = with_uniform(&uniform, &[&bindings[..], more].concat());
+            let all = with_uniform(&uniform, &[&bindings[..], &more].concat());
             let packed =
                 PackedShape { groups: shard.groups, ..PackedShape::new(matrix.format, matrix.n, matrix.k) };
             let columns = (shard.groups * GROUP_COLUMNS).min(matrix.n - shard.first_column);

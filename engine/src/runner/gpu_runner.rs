@@ -376,12 +376,8 @@ fn check_activations<S: WeightSource>(
     adapter: &str,
 ) -> Result<(), LoadError> {
     let name = choice.activations.name();
-    let refuse = |reason: String| {
-        Err(LoadError::Unsupported {
-            name: checkpoint.config().name.clone(),
-            reason: format!("{reason}; use --activations f32"),
-        })
-    };
+    let refuse =
+        |reason: String| Err(LoadError::Activations { name: checkpoint.config().name.clone(), reason });
     if !choice.has(choice.activations) {
         return refuse(format!("{name} activations on {adapter}: its kernels multiply f32 alone"));
     }

@@ -11,7 +11,7 @@ use firstlight_shaders::{
 };
 
 use super::{Case, Numbers, POISON, Shapes, Word, bytes_of, numbers, padded, rows_as};
-use crate::gpu::{KernelChoice, MatmulFamily};
+use crate::gpu::KernelChoice;
 
 /// Where and how a kernel of `choice` writes what products read, `run` numbers at a time.
 fn written_as(run: u32, choice: KernelChoice) -> (Home, Activations) {
@@ -212,7 +212,7 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
         bytes_of(&values),
         bytes_of(&vec![POISON; words.len()]),
     ];
-    let KernelChoice { matmul, work_home, subgroups, .. } = choice;
+    let KernelChoice { work_home, subgroups, .. } = choice;
     let head_vec4s = head_dim / 4;
     let variant = paged_attention::Variant {
         head_vec4s,
@@ -222,7 +222,7 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
         y_home,
         activations,
         subgroups,
-        few_threads: matmul == MatmulFamily::Lanes,
+        few_threads: choice.few_threads(),
     };
     let grid = variant.workgroups(num_heads, 3);
     Ok(Case { program: variant.program()?, contents, grid, wanted: vec![(6, words)] })

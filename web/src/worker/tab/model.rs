@@ -197,9 +197,8 @@ fn in_the_tab(failure: LoadFailure, name: &str) -> String {
         LoadFailure::Device(DeviceError::OutOfMemory { what, needed_bytes, reason }) => format!(
             "out_of_memory: {what} needs {needed_bytes} bytes, and {reason}; lower KV blocks, slots, tokens a step or the longest context in the engine settings, or take a smaller model"
         ),
-        LoadFailure::Load(LoadError::Unsupported { name, reason }) => {
-            let reason = reason.replace("use --activations f32", "untick 8 bits in the engine settings");
-            LoadError::Unsupported { name, reason }.to_string()
+        LoadFailure::Load(LoadError::Activations { name, reason }) => {
+            format!("{name} is not supported: {reason}; untick 8 bits in the engine settings")
         }
         LoadFailure::Device(DeviceError::SelfTest { kernel, adapter, nmse }) if adapter.trim().is_empty() => {
             DeviceError::SelfTest { kernel, adapter: name.to_owned(), nmse }.to_string()

@@ -1,6 +1,5 @@
-// Words of x from the lanes that hold them, one texel each. Indices must be constants, and callers pass them: after inlining a
-// single case is left.
-fn spread_words(own: vec4<u32>, base: u32, j: u32) -> vec4<u32> {
+// What lane j of 8 holds, bit for bit. Indices must be constants, and callers pass them: after inlining a single case is left.
+fn spread_words(own: vec4<u32>, j: u32) -> vec4<u32> {
     switch j {
         case 0u: { return subgroupBroadcast(own, 0u); }
         case 1u: { return subgroupBroadcast(own, 1u); }
@@ -11,9 +10,4 @@ fn spread_words(own: vec4<u32>, base: u32, j: u32) -> vec4<u32> {
         case 6u: { return subgroupBroadcast(own, 6u); }
         default: { return subgroupBroadcast(own, 7u); }
     }
-}
-
-// What lane j holds; without subgroups, what stands at `i`.
-fn spread_scales(own: vec4<u32>, j: u32, i: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(subgroupShuffle(own, j));
 }

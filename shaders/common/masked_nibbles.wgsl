@@ -1,0 +1,13 @@
+// What both 4-bit formats have in common where nothing shifts: see masked_none.wgsl.
+fn prepared(texel: vec4<u32>) -> vec4<u32> {
+    // The topmost nibble is read as a signed one: with its sign bit turned over it is 8 less than it was.
+    return texel ^ vec4<u32>(0x80000000u);
+}
+
+fn fitted(x4: vec4<f32>, j: u32) -> vec4<f32> {
+    let low = x4 * vec4<f32>(1.0, 0.00390625, 0.0000152587890625, 0.000000059604644775390625);
+    if (j < 4u) {
+        return low;
+    }
+    return low * 0.0625;
+}
