@@ -244,7 +244,7 @@ fn Engine() -> impl IntoView {
                 on_change=Callback::new(move |on| form.update(|form| form.i8_activations = on))
             />
             <p class="hint">
-                "Measured on golden prompts: 0.0014 nats away, 98.8% the same likeliest token; on 2,000 tokens of prose 0.0013 nats and 97.2%."
+                "Of 2,000 tokens of prose 97.8% have the same likeliest next token as with f32."
             </p>
         </details>
     }
