@@ -30,6 +30,7 @@ pub mod clients;
 pub mod load;
 pub mod micro;
 pub mod outcome;
+pub mod pace;
 pub mod page;
 pub mod plot;
 pub mod prompts;

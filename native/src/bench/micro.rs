@@ -1,11 +1,12 @@
 //! `firstlight bench --micro`: where a step's time goes, kernel by kernel, beside what this adapter can do at best.
 //!
-//! It runs no engine and no scheduler. Invariant: the rows of a table sum to the total that stands under them.
+//! Kernels run without engine and scheduler; the loop around them is measured by `pace`. Invariant: the rows of a table sum to the total that stands under them.
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache, KernelChoice};
 use firstlight_engine::runner::{StepProfile, StepShape};
 use serde::Serialize;
 
+use super::pace::{self, Pace};
 use crate::adapters;
 use crate::cache::{Cache, process_environment};
 use crate::cli::{BenchArgs, JsonTarget};
@@ -50,17 +51,20 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
         }
         profiled.push((shape, profiles));
     }
+    let paces = pace::measure(&mut runner, &limits, args.repeats * PROFILES_A_REPEAT)?;
     let adapter = runner.device().facts().name.clone();
     drop(runner);
     // Last: where there is no clock, nobody waits for them.
     let peaks = peaks(args)?;
     let steps = profiled.iter().map(|(shape, profiles)| Table::of(*shape, profiles, &peaks)).collect();
-    let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps };
+    let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps, paces };
     super::save(target, &result)?;
     if *target == JsonTarget::Stdout {
         return Ok(());
     }
-    result.steps.iter().try_for_each(|table| write_line(&table.to_string()))
+    result.steps.iter().try_for_each(|table| write_line(&table.to_string()))?;
+    write_line(&pace::heading())?;
+    result.paces.iter().try_for_each(|pace| write_line(&pace.to_string()))
 }
 
 /// A step takes milliseconds: several of them are one repeat.
@@ -93,6 +97,7 @@ struct MicroJson {
     adapter: String,
     peaks: Peaks,
     steps: Vec<Table>,
+    paces: Vec<Pace>,
 }
 
 fn peaks(args: &BenchArgs) -> Result<Peaks, Failure> {
@@ -133,7 +138,7 @@ struct Table {
     kernels: Vec<Row>,
 }
 
-fn median(values: impl Iterator<Item = u64>) -> u64 {
+pub(super) fn median(values: impl Iterator<Item = u64>) -> u64 {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or(0)

@@ -12,7 +12,7 @@ use firstlight_shaders::Activations;
 
 use crate::cli::{self, EngineArgs};
 use crate::driver::Drive;
-use crate::executor::{block_on_gpu, drive};
+use crate::executor::{block_on_gpu, drive_awaited};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::source::FileSource;
@@ -47,7 +47,7 @@ pub fn load(
     let (index, adapter) = adapters::choose(args.adapter.adapter.as_deref())?;
     let options = DeviceOptions { default_limits: args.adapter.default_limits };
     let device = executor::block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
-    let handle = device.handle().clone();
+    let (handle, awaited) = (device.handle().clone(), device.awaited());
     let activations = match args.activations {
         cli::Activations::I8 => Activations::I8,
         cli::Activations::F32 | cli::Activations::Auto => Activations::F32,
@@ -74,5 +74,5 @@ pub fn load(
         weights.elapsed().as_secs_f64()
     ));
     place.put(runner);
-    Ok(Loaded { drive: Box::new(move || drive(&handle)), described })
+    Ok(Loaded { drive: Box::new(move || drive_awaited(&handle, &awaited)), described })
 }
