@@ -16,8 +16,8 @@ pub use choice::{KernelChoice, MatmulFamily, SampleOn, why};
 pub use device::{AdapterFacts, Awaited, Device, DeviceOptions, LimitCaps};
 pub use memory::{Binding, Buffer, LineTexture, Resource};
 pub use pass::{
-    Copy, Dispatch, Elapsed, Extent, Pass, Stage, Submitted, TIMESTAMP_BYTES, Tile, Timestamps, Timing, Wanted,
-    Work, read, run, submit,
+    Copy, Dispatch, Elapsed, Extent, Pass, Stage, Submitted, TIMESTAMP_BYTES, Tile, Timestamps, Timing,
+    Wanted, Work, read, run, submit,
 };
 pub use pipelines::{Kernel, KernelCache};
 pub use probe::{Probe, ProbeError};

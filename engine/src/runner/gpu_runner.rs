@@ -291,13 +291,7 @@ impl GpuRunner {
 
     /// Submits one pass over what was written, after `block_copies`. The GPU's tokens come back, where it samples, and behind
     /// them the logits if wanted.
-    fn begin(
-        &mut self,
-        rows: u32,
-        samples: u32,
-        block_copies: &[(BlockId, BlockId)],
-        logits: bool,
-    ) -> Begun {
+    fn begin(&mut self, rows: u32, samples: u32, block_copies: &[(BlockId, BlockId)], logits: bool) -> Begun {
         let model = &self.model;
         let mut wanted = Vec::with_capacity(2);
         if model.sampler.is_some() {
@@ -354,7 +348,9 @@ impl GpuRunner {
         match (batch.ahead, self.ahead.take()) {
             (false, _) => Ok(self.begin_batch(batch)),
             (true, Some(begun)) => Ok(begun),
-            (true, None) => Err(RunnerError::Internal("a batch ahead is read that was never submitted".into())),
+            (true, None) => {
+                Err(RunnerError::Internal("a batch ahead is read that was never submitted".into()))
+            }
         }
     }
 

@@ -88,7 +88,8 @@ impl Turn {
         engine.run_ahead(ahead);
         // One token each: the prompts share one step, so that everybody decodes from the second step on.
         for id in 0..num_seqs {
-            let params = SamplingParams { max_tokens: u32::MAX, ignore_eos: true, ..SamplingParams::default() };
+            let params =
+                SamplingParams { max_tokens: u32::MAX, ignore_eos: true, ..SamplingParams::default() };
             engine.submit(Request::new(
                 RequestId(id.into()),
                 vec![1 + id],

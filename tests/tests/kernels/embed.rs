@@ -53,8 +53,7 @@ impl Table {
         };
         // Every third token goes by its name.
         let named = |idx: usize| if idx % 3 == 1 { SAMPLED + idx as u32 } else { TOKENS[idx] };
-        let rows: [_; TOKENS.len()] =
-            std::array::from_fn(|idx| [named(idx), u32::MAX, u32::MAX, u32::MAX]);
+        let rows: [_; TOKENS.len()] = std::array::from_fn(|idx| [named(idx), u32::MAX, u32::MAX, u32::MAX]);
         let program = program(self.format, home).expect("it composes");
         let what = format!("{} {} wide, tokens {tokens:?}", program.name, self.width);
         let written = bench.run(
