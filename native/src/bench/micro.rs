@@ -51,7 +51,7 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
         }
         profiled.push((shape, profiles));
     }
-    let paces = pace::measure(&mut runner, &limits, args.repeats * PROFILES_A_REPEAT)?;
+    let paces = pace::measure(&mut runner, &limits, args.repeats)?;
     let adapter = runner.device().facts().name.clone();
     drop(runner);
     // Last: where there is no clock, nobody waits for them.
