@@ -37,6 +37,8 @@ pub struct GpuRunner {
     warm_up_rows: Vec<u32>,
     /// Bytes of the step's inputs, reused.
     upload: Vec<u32>,
+    /// What the block tables on the device hold, by sequence of the batch.
+    tables: Vec<Vec<BlockId>>,
     /// One row of logits, reused.
     logits_row: Vec<f32>,
 }
@@ -116,6 +118,7 @@ impl GpuRunner {
             num_kernels,
             warm_up_rows,
             upload: Vec::new(),
+            tables: Vec::new(),
             logits_row: Vec::new(),
         })
     }
@@ -134,6 +137,7 @@ impl GpuRunner {
                 bytemuck::cast_slice(&vec![0u32; samples as usize]),
             );
             self.device.write(&self.model.block_tables, 0, &[0; 4]);
+            self.tables.clear();
             let begun = self.begin(rows, samples, &[], false);
             self.read(begun).await?;
         }
@@ -207,6 +211,8 @@ impl GpuRunner {
         let parts = Timestamps::of_parts(&self.device, self.model.dispatches.len() as u32);
         let (Some(whole), Some(parts)) = (&self.timestamps, parts) else { return Ok(None) };
         let (mut rows, mut sample_rows) = (Vec::new(), Vec::new());
+        // They are written over.
+        self.tables.clear();
         for seq in 0..num_seqs {
             let blocks: Vec<u32> = (0..blocks_per_seq).map(|block| seq * blocks_per_seq + block).collect();
             let table = u64::from(seq) * u64::from(self.model.table_pitch) * 4;
@@ -276,11 +282,17 @@ impl GpuRunner {
         upload.clear();
         upload.extend(batch.sample_rows.iter().map(|sample| sample.row));
         self.device.write(&self.model.sample_rows, 0, bytemuck::cast_slice(upload));
-        for (table, seq) in batch.block_tables.iter().zip(0u64..) {
-            upload.clear();
-            upload.extend(table.iter().map(|block| block.0));
-            let row = seq * u64::from(self.model.table_pitch) * 4;
-            self.device.write(&self.model.block_tables, row, bytemuck::cast_slice(upload));
+        self.tables.resize(self.tables.len().max(batch.num_seqs()), Vec::new());
+        for ((table, written), seq) in batch.block_tables.iter().zip(&mut self.tables).zip(0u64..) {
+            // Most steps add no block to most sequences, and every upload is a buffer of its own.
+            let known = written.iter().zip(table).take_while(|(a, b)| a == b).count();
+            if known < table.len() {
+                upload.clear();
+                upload.extend(table[known..].iter().map(|block| block.0));
+                let at = (seq * u64::from(self.model.table_pitch) + known as u64) * 4;
+                self.device.write(&self.model.block_tables, at, bytemuck::cast_slice(upload));
+                written.clone_from(table);
+            }
         }
         if let Some(sampler) = &self.model.sampler {
             let choices = batch.sample_rows.iter().map(|row| sample::Row::from(&sampling::choice(row)));
