@@ -4,6 +4,7 @@
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache, KernelChoice};
 use firstlight_engine::runner::{StepProfile, StepShape};
+use firstlight_shaders::KvFormat;
 use serde::Serialize;
 
 use crate::adapters;
@@ -24,9 +25,10 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.engine.model, &cache, &process_environment)?;
     let checkpoint = model_text::open(&files)?.checkpoint;
-    let limits = sizing::limits(&args.engine, checkpoint.config())?;
+    let kv = args.engine.kv_cache.format(KvFormat::default());
+    let limits = sizing::limits(&args.engine, checkpoint.config(), kv)?;
     let place = gpu::Place::default();
-    gpu::load(&place, &args.engine, &checkpoint, &limits, &mut |_| ())?;
+    let limits = gpu::load(&place, &args.engine, &checkpoint, &limits, &mut |_| ())?.limits;
     let Some(mut runner) = place.take() else { return Ok(()) };
     let handle = runner.device().handle().clone();
     let block = limits.block_size;
