@@ -33,11 +33,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         }
         var scores = array<array<f32, 2>, HEADS>();
         var scales = array<vec2<f32>, 2>();
+        var slots = array<u32, 2>();
         for (var p = 0u; p < 2u; p++) { // unroll
-            let slot = min(t0 + p * 8u + lane, last) % BLOCK_SIZE;
-            scales[p] = kv_scales(first[p], slot);
-            for (var c = 0u; c < HEAD_CELLS; c++) { // unroll
-                let k = key_cell(first[p], c, slot);
+            slots[p] = min(t0 + p * 8u + lane, last) % BLOCK_SIZE;
+            scales[p] = kv_scales(first[p], slots[p]);
+        }
+        // In the order of memory, where a block has both runs.
+        for (var c = 0u; c < HEAD_CELLS; c++) { // unroll
+            for (var p = 0u; p < 2u; p++) { // unroll
+                let k = key_cell(first[p], c, slots[p]);
                 for (var h = 0u; h < HEADS; h++) { // unroll
                     scores[h][p] += dot(spread_lane(q[h][c / 8u], c % 8u), k.a);
                     scores[h][p] += dot(spread_lane(q[h][(HEAD_CELLS + c) / 8u], (HEAD_CELLS + c) % 8u), k.b);
@@ -55,7 +59,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 let weight = exp(scores[h][p] - higher);
                 scores[h][p] = select(0.0, weight, t0 + p * 8u + lane <= last);
             }
-            total[h] = total[h] * shrink + sum_lanes(scores[h][0] + scores[h][1]);
+            total[h] = total[h] * shrink + (scores[h][0] + scores[h][1]);
             for (var n = 0u; n < LANE_CELLS; n++) { // unroll
                 mixed[h][n].a *= shrink;
                 mixed[h][n].b *= shrink;
@@ -80,11 +84,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
 
     for (var h = 0u; h < HEADS; h++) { // unroll
+        let whole = sum_lanes(total[h]);
         for (var n = 0u; n < LANE_CELLS; n++) { // unroll
             let c = n * 8u + lane;
             let start = (head0 + h) * HEAD_VEC4S;
-            put_vec4(row * params.y_pitch, start + c, mixed[h][n].a / total[h], c < HEAD_CELLS);
-            put_vec4(row * params.y_pitch, start + HEAD_CELLS + c, mixed[h][n].b / total[h], c < HEAD_CELLS);
+            put_vec4(row * params.y_pitch, start + c, mixed[h][n].a / whole, c < HEAD_CELLS);
+            put_vec4(row * params.y_pitch, start + HEAD_CELLS + c, mixed[h][n].b / whole, c < HEAD_CELLS);
         }
     }
 }

@@ -122,7 +122,7 @@ pub struct EngineArgs {
     /// engine's choice, which is f32
     #[arg(long, env = "FIRSTLIGHT_ACTIVATIONS", value_name = "f32|i8|auto", default_value = "auto", value_parser = values::activations)]
     pub activations: Activations,
-    /// How keys and values are kept: f32, exactly; f16, in half the memory; q8, 8 bits, in less than a third of it; auto for the
+    /// How keys and values are kept: f32, exactly; f16, in half the memory; q8, 8 bits, in little more than a quarter of it; auto for the
     /// engine's choice for the adapter
     #[arg(long, env = "FIRSTLIGHT_KV_CACHE", value_name = "f32|f16|q8|auto", default_value = "auto", value_parser = values::kv_cache)]
     pub kv_cache: KvCache,

@@ -176,7 +176,10 @@ fn attention() -> Vec<Subject> {
                 let in_8_bits = paged_attention::Variant { activations: Activations::I8, ..variant };
                 let lanes_write = subgroups && head_vec4s.is_multiple_of(paged_attention::WHOLE_HEAD / 4);
                 let written = [Some(variant), lanes_write.then_some(in_8_bits)].into_iter().flatten();
-                let stored = |variant| KvFormat::ALL.map(|kv| paged_attention::Variant { kv, ..variant });
+                // How the cache is stored and how heads share it know nothing of each other.
+                let formats = if head_group == 3 { &KvFormat::ALL[..] } else { &[KvFormat::F32] };
+                let stored =
+                    |variant| formats.iter().map(move |&kv| paged_attention::Variant { kv, ..variant });
                 for variant in written.flat_map(stored) {
                     let program = variant.program().expect("attention composes");
                     // Groups of 1 and 7 are one program, and so are those of 4 and 8.

@@ -19,7 +19,7 @@ use firstlight_engine::timeline::ModelLabel;
 use firstlight_shaders::{Activations, Home, KvFormat, WeightFormat};
 use firstlight_tests::gpu::{drive, open};
 use firstlight_tests::reference::nmse;
-use firstlight_tests::served::{LIMITS, Setup, TickClock, greedy, load, run};
+use firstlight_tests::served::{LIMITS, Setup, TickClock, exact, greedy, load, run};
 use firstlight_tests::tiny_model::TinyModel;
 
 fn tiny(model: &TinyModel) -> Checkpoint<MemorySource> {
@@ -37,7 +37,7 @@ fn try_load(
     limits: PassLimits,
     choice: Option<KernelChoice>,
 ) -> Result<GpuRunner, LoadFailure> {
-    let choice = choice.unwrap_or_else(|| KernelChoice::for_adapter(device.facts()));
+    let choice = choice.unwrap_or_else(|| exact(&device));
     let handle = device.handle().clone();
     let mut runner = drive(&handle, GpuRunner::load(device, checkpoint, limits, choice, &mut |_| ()))?;
     drive(&handle, runner.warm_up())?;

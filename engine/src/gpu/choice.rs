@@ -71,7 +71,8 @@ impl KernelChoice {
                 subgroups: false,
                 sample_on: SampleOn::Gpu,
                 activations: Activations::F32,
-                kv: KvFormat::F32,
+                // Half the memory, half the bytes that attention reads.
+                kv: KvFormat::F16,
             };
         }
         // The lane kernels hand values round between 8 neighbours.
@@ -84,7 +85,8 @@ impl KernelChoice {
             subgroups,
             sample_on: SampleOn::Cpu,
             activations: Activations::F32,
-            kv: KvFormat::F32,
+            // Half the gathers of attention; without them unpacking costs what the reads save.
+            kv: if subgroups { KvFormat::F16 } else { KvFormat::F32 },
         }
     }
 }

@@ -1,17 +1,18 @@
 //! The KV cache in f16 and in 8 bits beside the exact one: how far it leads astray, that nothing depends on how the work is cut,
 //! and a default model with 32 requests and with a context beyond 4,096 tokens.
 
-use firstlight_engine::gpu::KernelChoice;
+use firstlight_engine::gpu::{DeviceOptions, KernelChoice};
 use firstlight_engine::model::PassLimits;
 use firstlight_shaders::{KvFormat, WeightFormat};
 use firstlight_tests::full;
+use firstlight_tests::gpu::open;
 use firstlight_tests::served::{Answer, LIMITS, Schedule, Setup, greedy, load, run, run_waves};
 use firstlight_tests::tiny_model::TinyModel;
 
 use super::divergence::{beside_exact, measured};
 use super::{
-    assert_golden, choices, default_model, goldens, logits, named, odd_model, requests, some_goldens,
-    tiny, tiny_prompt,
+    assert_golden, choices, default_model, goldens, logits, named, odd_model, requests, some_goldens, tiny,
+    tiny_prompt,
 };
 
 const ROUNDED: [KvFormat; 2] = [KvFormat::F16, KvFormat::Q8];
@@ -27,18 +28,19 @@ fn rounded_caches_lead_astray_by_little() {
     }
 }
 
+/// What an adapter gets of itself, with optional features or without.
+fn adapters_own(default_limits: bool) -> KernelChoice {
+    KernelChoice::for_adapter(open(DeviceOptions { default_limits }).facts())
+}
+
 #[test]
-fn halves_give_the_golden_ids() {
-    let choice = KernelChoice { kv: KvFormat::F16, ..adapters_own() };
+fn the_format_that_an_adapter_gets_gives_the_golden_ids() {
+    let choice = adapters_own(false);
+    assert_eq!(choice.kv, KvFormat::F16, "{choice}");
     let mut runner = load(&default_model(), Setup { choice: Some(choice), ..Setup::default() });
     let (goldens, max_tokens) = (goldens(), 48);
     let answers = run(&mut runner, LIMITS, LIMITS.into(), &requests(&goldens, max_tokens));
     assert_golden(&goldens, &answers, max_tokens, "with a cache in f16");
-}
-
-fn adapters_own() -> KernelChoice {
-    let device = firstlight_tests::gpu::open(Default::default());
-    KernelChoice::for_adapter(device.facts())
 }
 
 /// Chunks, company, evictions and shared prefixes, for every choice of kernels.
@@ -92,7 +94,7 @@ fn rounded_caches_hold_the_same_however_the_work_is_cut() {
 #[test]
 fn memory_of_a_rounded_cache_is_as_computed() {
     for (kv, head_bytes) in ROUNDED.into_iter().zip([2 * 64 * 2, 2 * 64 + 2 * 4]) {
-        let choice = KernelChoice { kv, ..adapters_own() };
+        let choice = KernelChoice { kv, ..adapters_own(false) };
         let runner = load(&default_model(), Setup { choice: Some(choice), ..Setup::default() });
         // A texture is whole rows of 2,048 texels: at most one more in each of its parts.
         let (_, bytes) = runner.resident_bytes();
