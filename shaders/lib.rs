@@ -6,6 +6,7 @@
 
 pub mod compose;
 pub mod embed;
+pub mod kv_cache;
 pub mod matmul;
 pub mod matmul_lanes;
 pub mod matmul_tiled;
@@ -23,6 +24,7 @@ pub mod stream;
 pub mod weights;
 
 pub use compose::{ComposeError, Const, compose};
+pub use kv_cache::KvFormat;
 pub use quantise::{Activations, Form};
 pub use weights::{Home, WeightFormat};
 

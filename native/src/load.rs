@@ -8,9 +8,10 @@ use firstlight_engine::engine::{Engine, EngineConfig};
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::Preparer;
 use firstlight_engine::timeline::ModelLabel;
+use firstlight_shaders::KvFormat;
 
 use crate::cache::{Cache, process_environment};
-use crate::cli::EngineArgs;
+use crate::cli::{EngineArgs, KvCache};
 use crate::clock::InstantClock;
 use crate::driver::{EngineThread, Parts};
 use crate::failure::Failure;
@@ -94,7 +95,7 @@ fn start(
 
 fn parts(
     clock: InstantClock,
-    args: EngineArgs,
+    mut args: EngineArgs,
     needs: Needs,
     queue: Queue,
     mut opened: impl FnMut(&wgpu::Device) + 'static,
@@ -103,7 +104,9 @@ fn parts(
     let files = models::resolve(&args.model, &cache, &process_environment)?;
     let model = model_text::open(&files)?;
     check_text(needs, &files.title(), &model)?;
-    let mut limits = sizing::limits(&args, model.checkpoint.config())?;
+    // Told now where it is wrong, whatever the adapter will store.
+    let kv = args.kv_cache.format(KvFormat::default());
+    let mut limits = sizing::limits(&args, model.checkpoint.config(), kv)?;
     limits.max_waiting = match queue {
         // Prompts that came on one command line are here already: none of them is told to come back later.
         Queue::AtLeast(num_prompts) => limits.max_waiting.max(num_prompts),
@@ -112,6 +115,9 @@ fn parts(
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let place = gpu::Place::default();
     let loaded = gpu::load(&place, &args, &model.checkpoint, &limits, &mut opened)?;
+    // A device that comes after this one keeps to what the scheduler has counted.
+    let limits = loaded.limits;
+    args.kv_cache = KvCache::Stored(loaded.kv);
     let config = EngineConfig {
         scheduler: limits,
         eos_tokens: model.end_tokens(),

@@ -215,3 +215,26 @@ fn micro_shows_every_kernel_of_a_step_and_its_rows_sum() {
         assert_eq!(found, [1, 1, 121, 30, 1]);
     }
 }
+
+#[test]
+fn a_sweep_goes_as_far_as_the_limits_and_counts_the_memory() {
+    let cache = Scratch::new();
+    let limits = ["--repeats", "1", "--max-model-len", "512", "--slots", "2", "--batch-tokens", "16"];
+    let mut command = firstlight(&cache, &["bench", "--sweep", "--json", "--kv-cache", "q8"]);
+    command.args(limits).env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+    let ended = end(&mut command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result: Value = serde_json::from_str(&ended.stdout).expect("stdout is one JSON object");
+    assert_eq!((&result["schema"], &result["kv_cache"]), (&"firstlight.sweep/1".into(), &"q8".into()));
+    for (points, expected) in [("/batches", [(1, 128), (2, 128)]), ("/contexts", [(1, 128), (1, 512)])] {
+        let points = list(&result, points);
+        let shapes: Vec<_> =
+            points.iter().map(|point| (number(point, "/num_seqs"), number(point, "/context"))).collect();
+        assert_eq!(shapes, expected);
+        for (point, (num_seqs, context)) in points.iter().zip(expected) {
+            assert!(number(point, "/whole_ns") > 0, "{point:#}");
+            // 30 layers, 3 heads of 64 bytes for K and for V and two scales.
+            assert_eq!(number(point, "/kv_bytes"), num_seqs * context * 30 * 3 * (2 * 64 + 8));
+        }
+    }
+}

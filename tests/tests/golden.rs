@@ -1,6 +1,8 @@
 //! The default model against its reference, and the same ids however the work is cut.
 
 mod activations;
+mod divergence;
+mod kv_cache;
 mod prefix;
 
 use std::path::PathBuf;
@@ -11,7 +13,7 @@ use firstlight_engine::model::{Checkpoint, MemorySource};
 use firstlight_engine::request::SamplingParams;
 use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::sched::{Batch, BlockId, SampleRow};
-use firstlight_shaders::{Activations, Home, WeightFormat};
+use firstlight_shaders::{Activations, Home, KvFormat, WeightFormat};
 use firstlight_tests::gpu::drive;
 use firstlight_tests::reference::{frequencies, last_logits, nmse};
 use firstlight_tests::served::{Answer, LIMITS, Schedule, Setup, greedy, load, run};
@@ -285,6 +287,7 @@ const GPU_CHOICE: KernelChoice = KernelChoice {
     subgroups: false,
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
+    kv: KvFormat::F32,
 };
 
 /// Every set of kernels that an adapter may get.
@@ -296,6 +299,7 @@ fn choices() -> Vec<KernelChoice> {
         subgroups,
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
+        kv: KvFormat::F32,
     };
     vec![
         lanes(Home::Texture, Home::Texture, true),

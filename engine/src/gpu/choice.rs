@@ -3,8 +3,8 @@
 //! Never compiles or measures. Invariant: all kernels of one choice add in one order, so that a token's numbers do not
 //! depend on what shares its batch.
 
-use firstlight_shaders::Activations;
 use firstlight_shaders::weights::Home;
+use firstlight_shaders::{Activations, KvFormat};
 
 use super::AdapterFacts;
 
@@ -41,6 +41,8 @@ pub struct KernelChoice {
     pub sample_on: SampleOn,
     /// How the products of the layers take their left factor; the head's is always f32.
     pub activations: Activations,
+    /// How the KV cache is stored.
+    pub kv: KvFormat,
 }
 
 impl KernelChoice {
@@ -69,6 +71,8 @@ impl KernelChoice {
                 subgroups: false,
                 sample_on: SampleOn::Gpu,
                 activations: Activations::F32,
+                // Half the memory, half the bytes that attention reads.
+                kv: KvFormat::F16,
             };
         }
         // The lane kernels hand values round between 8 neighbours.
@@ -81,6 +85,8 @@ impl KernelChoice {
             subgroups,
             sample_on: SampleOn::Gpu,
             activations: Activations::F32,
+            // Half the gathers of attention; without them unpacking costs what the reads save.
+            kv: if subgroups { KvFormat::F16 } else { KvFormat::F32 },
         }
     }
 }
@@ -103,7 +109,7 @@ impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "matmul {}, weights in {}s, {} subgroups, sampling on the {}, {} activations",
+            "matmul {}, weights in {}s, {} subgroups, sampling on the {}, {} activations, {} KV cache",
             match self.matmul {
                 MatmulFamily::Lanes => "lanes",
                 MatmulFamily::Split => "split",
@@ -114,7 +120,8 @@ impl std::fmt::Display for KernelChoice {
                 SampleOn::Cpu => "CPU",
                 SampleOn::Gpu => "GPU",
             },
-            self.activations.name()
+            self.activations.name(),
+            self.kv.name()
         )
     }
 }

@@ -4,12 +4,12 @@
 //! attention, which reads other rows only through the KV cache.
 
 use firstlight_shaders::matmul::{Store, fused_column};
-use firstlight_shaders::weights::{BLOCK, GROUP_COLUMNS};
+use firstlight_shaders::weights::GROUP_COLUMNS;
 use firstlight_shaders::{
     Activations, MAX_ITERATIONS, embed, paged_attention, rope_kv_write, sample, silu_mul,
 };
 
-use super::kv_cache::KvCache;
+use super::kv_cache::{BlockBytes, KvCache};
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
 use super::plan::{Factor, Norm, Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
@@ -94,9 +94,10 @@ pub async fn load<S: WeightSource>(
     // A part that is loaded apart pads its columns to a group: room for that behind the last one.
     let qkv = planner.activation("qkv", row_capacity, qkv_width + GROUP_COLUMNS).await?;
     let attended_width = config.num_heads * config.head_dim;
-    let KernelChoice { activations, subgroups, .. } = planner.choice();
-    // In 8 bits a head is whole blocks, or it is written as f32 before.
-    let whole_blocks = activations == Activations::F32 || config.head_dim.is_multiple_of(BLOCK);
+    let KernelChoice { work_home, activations, subgroups, kv, .. } = planner.choice();
+    // In 8 bits a head is whole blocks of 8 lanes, or it is written as f32 before.
+    let whole_blocks =
+        activations == Activations::F32 || config.head_dim.is_multiple_of(paged_attention::WHOLE_HEAD);
     let attended = planner.factor("attended", row_capacity, attended_width, whole_blocks).await?;
     let gated = planner.factor("gated", row_capacity, config.intermediate_size, subgroups).await?;
     let sample_capacity = planner.row_capacity(limits.max_num_seqs);
@@ -110,10 +111,8 @@ pub async fn load<S: WeightSource>(
         loader.load("embedding", &embedding_part, config.vocab_size, &whole(config.vocab_size)).await?;
     plan_embedding(planner, &config, &embedding, [&rows, &sampled_tokens], &hidden).await?;
 
-    let block_bytes = u64::from(limits.block_size) * u64::from(config.num_kv_heads * config.head_dim) * 4;
-    let kv_cache =
-        KvCache::take(device, planner.choice().work_home, config.num_layers, limits.num_blocks, block_bytes)
-            .await?;
+    let block = BlockBytes::of(&config, kv, limits.block_size);
+    let kv_cache = KvCache::take(device, work_home, kv, config.num_layers, limits.num_blocks, block).await?;
     let scene = Scene {
         config: &config,
         limits,
@@ -362,6 +361,7 @@ async fn plan_attention(
         head_vec4s,
         block_size: limits.block_size,
         work_home: planner.choice().work_home,
+        kv: planner.choice().kv,
     };
     let bindings = [
         scene.rows.binding(),
@@ -375,7 +375,7 @@ async fn plan_attention(
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
 
     let head_group = config.num_heads / config.num_kv_heads;
-    let KernelChoice { work_home, subgroups, .. } = planner.choice();
+    let KernelChoice { work_home, subgroups, kv, .. } = planner.choice();
     let block_size = limits.block_size;
     let attended = buffers.attended.target();
     let variant = paged_attention::Variant {
@@ -383,6 +383,7 @@ async fn plan_attention(
         head_group,
         block_size,
         work_home,
+        kv,
         y_home: attended.home,
         activations: attended.activations,
         subgroups,

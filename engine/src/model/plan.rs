@@ -4,7 +4,7 @@
 
 use firstlight_shaders::matmul::{Params as MatmulParams, Store, squares_pitch};
 use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape, UNIT};
-use firstlight_shaders::{Activations, Form, Home, Program, norm_parts, quantise, rms_norm};
+use firstlight_shaders::{Activations, Form, Home, Program, TexelFormat, norm_parts, quantise, rms_norm};
 
 use super::LoadFailure;
 use super::matrix::Matrix;
@@ -181,7 +181,7 @@ impl<'a> Planner<'a> {
     ) -> Result<RowBuffer, LoadFailure> {
         let pitch = activations.row_texels(width) * 4;
         let bytes = u64::from(rows) * u64::from(pitch) * 4;
-        let buffer = self.device.at_home(home, what, bytes).await?;
+        let buffer = self.device.at_home(home, TexelFormat::Rgba32, what, bytes).await?;
         Ok(RowBuffer { buffer, home, activations, pitch, width, rows })
     }
 

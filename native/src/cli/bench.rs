@@ -34,6 +34,10 @@ pub struct BenchArgs {
     /// No load: the time of every kernel in a step, beside what the adapter can do at best
     #[arg(long, env = "FIRSTLIGHT_MICRO", conflicts_with_all = ["scenario", "rate", "concurrency", "trace"])]
     pub micro: bool,
+    /// No load: the time of a decode step against the sequences in it and against their context, and the memory of their keys and
+    /// values; as far as --slots and --max-model-len go
+    #[arg(long, env = "FIRSTLIGHT_SWEEP", conflicts_with_all = ["scenario", "rate", "concurrency", "trace"])]
+    pub sweep: bool,
     /// Open loop: requests arrive at random (Poisson), so many a second on average, whatever becomes of those before
     #[arg(long, env = "FIRSTLIGHT_RATE", value_name = "R", conflicts_with_all = ["concurrency", "trace"], value_parser = values::positive)]
     pub rate: Option<f64>,

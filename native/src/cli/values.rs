@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use firstlight_shaders::KvFormat;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
@@ -16,6 +17,25 @@ pub enum Activations {
     I8,
     /// The engine's choice for the adapter.
     Auto,
+}
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvCache {
+    /// So, whatever the adapter.
+    Stored(KvFormat),
+    /// The engine's choice for the adapter.
+    Auto,
+}
+
+impl KvCache {
+    /// The format, where `auto` is the adapter's.
+    pub fn format(self, auto: KvFormat) -> KvFormat {
+        match self {
+            Self::Stored(format) => format,
+            Self::Auto => auto,
+        }
+    }
 }
 
 /// A switch.
@@ -135,6 +155,15 @@ pub(super) fn activations(text: &str) -> Result<Activations, String> {
         "auto" => Ok(Activations::Auto),
         "i8" => Ok(Activations::I8),
         _ => Err("it must be f32, i8 or auto".into()),
+    }
+}
+
+pub(super) fn kv_cache(text: &str) -> Result<KvCache, String> {
+    let stored = KvFormat::ALL.into_iter().find(|format| format.name() == text);
+    match (stored, text) {
+        (Some(format), _) => Ok(KvCache::Stored(format)),
+        (None, "auto") => Ok(KvCache::Auto),
+        _ => Err("it must be f32, f16, q8 or auto".into()),
     }
 }
 
@@ -276,6 +305,9 @@ mod tests {
         check(activations("f32"), Ok(Activations::F32));
         check(activations("i8"), Ok(Activations::I8));
         check(activations("bf16"), Err("f32, i8 or auto"));
+        check(kv_cache("f16"), Ok(KvCache::Stored(KvFormat::F16)));
+        check(kv_cache("auto"), Ok(KvCache::Auto));
+        check(kv_cache("i8"), Err("f32, f16, q8 or auto"));
         check(dash("hello"), Err("-p TEXT"));
         check(json_target("-"), Ok(JsonTarget::Stdout));
         check(json_target("1"), Ok(JsonTarget::Stdout));

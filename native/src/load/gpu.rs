@@ -8,7 +8,7 @@ use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice};
 use firstlight_engine::model::{Checkpoint, LoadProgress};
 use firstlight_engine::runner::{self, GpuRunner};
 use firstlight_engine::sched::SchedulerConfig;
-use firstlight_shaders::Activations;
+use firstlight_shaders::{Activations, KvFormat};
 
 use crate::cli::{self, EngineArgs};
 use crate::driver::Drive;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::source::FileSource;
 use crate::terminal::note;
-use crate::{adapters, executor};
+use crate::{adapters, executor, sizing};
 
 /// Where the engine finds its runner.
 pub type Place = runner::Place<GpuRunner>;
@@ -28,6 +28,10 @@ pub struct Loaded {
     pub drive: Drive,
     /// Adapter and kernels, in words.
     pub described: String,
+    /// The limits that it was loaded with: those that were given, with as many blocks as the format makes of the memory.
+    pub limits: SchedulerConfig,
+    /// How its KV cache is stored.
+    pub kv: KvFormat,
 }
 
 /// Empties `place`, opens the device, brings the weights onto it and warms it up; says on stderr how long each took.
@@ -52,13 +56,17 @@ pub fn load(
         cli::Activations::I8 => Activations::I8,
         cli::Activations::F32 | cli::Activations::Auto => Activations::F32,
     };
-    let choice = KernelChoice { activations, ..KernelChoice::for_adapter(device.facts()) };
+    let adapters_own = KernelChoice::for_adapter(device.facts());
+    let kv = args.kv_cache.format(adapters_own.kv);
+    let choice = KernelChoice { activations, kv, ..adapters_own };
+    let num_blocks = sizing::limits(args, checkpoint.config(), kv)?.num_blocks;
+    let limits = SchedulerConfig { num_blocks, ..*limits };
     let described = format!("{}: {choice}", device.facts().name);
     opened(&handle);
     let open = Instant::now();
     let progress = Progress::bytes("loading the weights", 0, checkpoint.total_bytes());
     let mut show = |loaded: LoadProgress| progress.set(loaded.bytes_done);
-    let load = GpuRunner::load(device, checkpoint, limits.into(), choice, &mut show);
+    let load = GpuRunner::load(device, checkpoint, (&limits).into(), choice, &mut show);
     let loaded = block_on_gpu(&handle, load);
     progress.finish();
     let mut runner = loaded?;
@@ -74,5 +82,5 @@ pub fn load(
         weights.elapsed().as_secs_f64()
     ));
     place.put(runner);
-    Ok(Loaded { drive: Box::new(move || drive_awaited(&handle, &awaited)), described })
+    Ok(Loaded { drive: Box::new(move || drive_awaited(&handle, &awaited)), described, limits, kv })
 }
