@@ -62,10 +62,10 @@ impl Variant {
         let mut snippets = self.norm_snippets();
         snippets.extend(self.spread_snippets());
         let (kernel, text) = match (self.x.activations, self.subgroups) {
-            (Activations::F32, true) => ("matmul_lanes", include_str!("matmul_lanes.wgsl")),
-            (Activations::F32, false) => ("matmul_lanes", include_str!("matmul_lanes_wide.wgsl")),
-            (Activations::I8, true) => ("matmul_pairs", include_str!("matmul_pairs.wgsl")),
-            (Activations::I8, false) => ("matmul_pairs", include_str!("matmul_pairs_wide.wgsl")),
+            (Activations::F32, true) => ("matmul_lanes", wgsl!("matmul_lanes.wgsl")),
+            (Activations::F32, false) => ("matmul_lanes", wgsl!("matmul_lanes_wide.wgsl")),
+            (Activations::I8, true) => ("matmul_pairs", wgsl!("matmul_pairs.wgsl")),
+            (Activations::I8, false) => ("matmul_pairs", wgsl!("matmul_pairs_wide.wgsl")),
         };
         let slice = self.slice();
         Draft {
@@ -99,14 +99,10 @@ impl Variant {
 
     /// How a thread gets at x; without subgroups it reads x itself, and gets at weights without shifts.
     fn spread_snippets(self) -> Vec<&'static str> {
-        let broadcast = include_str!("common/broadcast.wgsl");
+        let broadcast = wgsl!("common/broadcast.wgsl");
         match (self.x.activations, self.subgroups) {
             (Activations::F32, true) => {
-                vec![
-                    broadcast,
-                    include_str!("common/lanes.wgsl"),
-                    include_str!("common/spread_subgroup.wgsl"),
-                ]
+                vec![broadcast, wgsl!("common/lanes.wgsl"), wgsl!("common/spread_subgroup.wgsl")]
             }
             (Activations::I8, true) => vec![broadcast],
             (_, false) => self.format.masked_snippets(),
@@ -115,11 +111,11 @@ impl Variant {
 
     /// How a thread takes a norm's half, of x or of y.
     fn norm_snippets(self) -> Vec<&'static str> {
-        let none = include_str!("common/row_scale_none.wgsl");
+        let none = wgsl!("common/row_scale_none.wgsl");
         match (self.norm_width, self.store) {
             (0, _) => vec![none],
-            (_, Store::AddNorm) => vec![none, include_str!("common/slice.wgsl")],
-            _ => vec![include_str!("common/row_scale_norm.wgsl"), include_str!("common/slice.wgsl")],
+            (_, Store::AddNorm) => vec![none, wgsl!("common/slice.wgsl")],
+            _ => vec![wgsl!("common/row_scale_norm.wgsl"), wgsl!("common/slice.wgsl")],
         }
     }
 

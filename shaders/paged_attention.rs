@@ -76,11 +76,11 @@ impl Variant {
                     ("Y_BINDING", 6),
                 ],
                 if self.few_threads {
-                    include_str!("paged_attention_few.wgsl")
+                    wgsl!("paged_attention_few.wgsl")
                 } else {
-                    include_str!("paged_attention.wgsl")
+                    wgsl!("paged_attention.wgsl")
                 },
-                &[include_str!("common/attention_bindings.wgsl"), self.kv_snippet(), self.y_home.y_snippet()],
+                &[wgsl!("common/attention_bindings.wgsl"), self.kv_snippet(), self.y_home.y_snippet()],
             )?
         };
         let cache = self.work_home.x_binding();
@@ -116,8 +116,8 @@ impl Variant {
     /// The snippet that reads the KV cache.
     pub(crate) fn kv_snippet(self) -> &'static str {
         match self.work_home {
-            Home::Buffer => include_str!("common/kv_read_buffer.wgsl"),
-            Home::Texture => include_str!("common/kv_read_texture.wgsl"),
+            Home::Buffer => wgsl!("common/kv_read_buffer.wgsl"),
+            Home::Texture => wgsl!("common/kv_read_texture.wgsl"),
         }
     }
 

@@ -14,13 +14,13 @@ pub(crate) fn text(variant: Variant) -> Result<String, ComposeError> {
             ("BLOCK_SIZE", variant.block_size),
             ("Y_BINDING", 6),
         ],
-        include_str!("paged_attention_lanes.wgsl"),
+        wgsl!("paged_attention_lanes.wgsl"),
         &[
             &[
-                include_str!("common/attention_bindings.wgsl"),
+                wgsl!("common/attention_bindings.wgsl"),
                 variant.kv_snippet(),
-                include_str!("common/broadcast.wgsl"),
-                include_str!("common/lanes.wgsl"),
+                wgsl!("common/broadcast.wgsl"),
+                wgsl!("common/lanes.wgsl"),
             ][..],
             &variant.activations.y_snippets(variant.y_home),
         ]

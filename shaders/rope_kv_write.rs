@@ -38,8 +38,8 @@ impl Variant {
         let Self { num_heads, num_kv_heads, head_vec4s, block_size, work_home } = self;
         let cache = work_home.y_binding();
         let snippet = match work_home {
-            Home::Buffer => include_str!("common/kv_write_buffer.wgsl"),
-            Home::Texture => include_str!("common/kv_write_texture.wgsl"),
+            Home::Buffer => wgsl!("common/kv_write_buffer.wgsl"),
+            Home::Texture => wgsl!("common/kv_write_texture.wgsl"),
         };
         Ok(Program {
             name: format!(
@@ -54,7 +54,7 @@ impl Variant {
                     ("HEAD_VEC4S", head_vec4s),
                     ("BLOCK_SIZE", block_size),
                 ],
-                include_str!("rope_kv_write.wgsl"),
+                wgsl!("rope_kv_write.wgsl"),
                 &[snippet],
             )?,
             bindings: vec![
