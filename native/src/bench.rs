@@ -35,6 +35,7 @@ pub mod plot;
 pub mod prompts;
 pub mod random;
 pub mod result_json;
+pub mod startup;
 pub mod style;
 pub mod table;
 pub mod trace_csv;
@@ -44,13 +45,18 @@ pub mod trace_csv;
 /// # Errors
 /// Wrong usage, then the model, then the adapter; then a request that failed, or a timeline that broke a rule.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let load = if args.micro { None } else { Some(Load::of(args)?) };
+    if args.startup_once {
+        return startup::once(args);
+    }
+    let load = if args.micro || args.startup { None } else { Some(Load::of(args)?) };
     let target = args.json.clone().unwrap_or(JsonTarget::Nowhere);
     if let JsonTarget::File(path) = &target {
         // Told before the measurement, not after it.
         OpenOptions::new().create(true).append(true).open(path).map_err(|error| unwritable(path, &error))?;
     }
-    let Some(load) = load else { return micro::run(args, &target) };
+    let Some(load) = load else {
+        return if args.startup { startup::run(args, &target) } else { micro::run(args, &target) };
+    };
     let mut engine_args = args.engine.clone();
     if let Some(slots) = load.slots.filter(|slots| *slots != engine_args.slots) {
         note(&format!("{} runs on {slots} slots", load.name));

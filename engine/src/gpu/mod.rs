@@ -17,7 +17,7 @@ pub use device::{AdapterFacts, Device, DeviceOptions, LimitCaps};
 pub use memory::{Binding, Buffer, LineTexture, Resource};
 pub use pass::{
     Copy, Dispatch, Elapsed, Extent, Pass, Stage, TIMESTAMP_BYTES, Tile, Timestamps, Timing, Wanted, Work,
-    run,
+    run, run_first,
 };
 pub use pipelines::{Kernel, KernelCache};
 pub use probe::{Probe, ProbeError};
