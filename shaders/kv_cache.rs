@@ -85,38 +85,38 @@ impl KvFormat {
     /// The snippets that read it; they take the constants `HEAD_CELLS` and `BLOCK_SIZE`.
     pub(crate) fn read_snippets(self, home: Home) -> [&'static str; 4] {
         let bound = match (home, self.texel()) {
-            (Home::Buffer, _) => include_str!("common/kv_read_buffer.wgsl"),
-            (Home::Texture, TexelFormat::Rg32) => include_str!("common/kv_read_texture_q8.wgsl"),
-            (Home::Texture, _) => include_str!("common/kv_read_texture.wgsl"),
+            (Home::Buffer, _) => wgsl!("common/kv_read_buffer.wgsl"),
+            (Home::Texture, TexelFormat::Rg32) => wgsl!("common/kv_read_texture_q8.wgsl"),
+            (Home::Texture, _) => wgsl!("common/kv_read_texture.wgsl"),
         };
         let cells = match self {
-            Self::F32 => include_str!("common/kv_read_f32.wgsl"),
-            Self::F16 => include_str!("common/kv_read_f16.wgsl"),
-            Self::Q8 => include_str!("common/kv_read_q8.wgsl"),
+            Self::F32 => wgsl!("common/kv_read_f32.wgsl"),
+            Self::F16 => wgsl!("common/kv_read_f16.wgsl"),
+            Self::Q8 => wgsl!("common/kv_read_q8.wgsl"),
         };
-        [include_str!("common/kv_cell.wgsl"), self.places_snippet(), bound, cells]
+        [wgsl!("common/kv_cell.wgsl"), self.places_snippet(), bound, cells]
     }
 
     /// The snippets that write it; they take the same constants.
     pub(crate) fn write_snippets(self, home: Home) -> [&'static str; 4] {
         let bound = match (home, self.texel()) {
-            (Home::Buffer, _) => include_str!("common/kv_write_buffer.wgsl"),
-            (Home::Texture, TexelFormat::Rg32) => include_str!("common/kv_write_texture_q8.wgsl"),
-            (Home::Texture, _) => include_str!("common/kv_write_texture.wgsl"),
+            (Home::Buffer, _) => wgsl!("common/kv_write_buffer.wgsl"),
+            (Home::Texture, TexelFormat::Rg32) => wgsl!("common/kv_write_texture_q8.wgsl"),
+            (Home::Texture, _) => wgsl!("common/kv_write_texture.wgsl"),
         };
         let cells = match self {
-            Self::F32 => include_str!("common/kv_write_f32.wgsl"),
-            Self::F16 => include_str!("common/kv_write_f16.wgsl"),
-            Self::Q8 => include_str!("common/kv_write_q8.wgsl"),
+            Self::F32 => wgsl!("common/kv_write_f32.wgsl"),
+            Self::F16 => wgsl!("common/kv_write_f16.wgsl"),
+            Self::Q8 => wgsl!("common/kv_write_q8.wgsl"),
         };
-        [include_str!("common/kv_cell.wgsl"), self.places_snippet(), bound, cells]
+        [wgsl!("common/kv_cell.wgsl"), self.places_snippet(), bound, cells]
     }
 
     fn places_snippet(self) -> &'static str {
         match self {
-            Self::F32 => include_str!("common/kv_f32.wgsl"),
-            Self::F16 => include_str!("common/kv_f16.wgsl"),
-            Self::Q8 => include_str!("common/kv_q8.wgsl"),
+            Self::F32 => wgsl!("common/kv_f32.wgsl"),
+            Self::F16 => wgsl!("common/kv_f16.wgsl"),
+            Self::Q8 => wgsl!("common/kv_q8.wgsl"),
         }
     }
 }

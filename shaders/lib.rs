@@ -4,6 +4,10 @@
 //! and `x.rs` (variants of one kernel share the second); the second holds the descriptor, the uniform's layout, the grid and `cpu()`, the obvious loop with f64 sums.
 //! Invariant: what a kernel's `.rs` says of bindings and uniforms is what naga reads out of its WGSL; a test keeps it.
 
+// First, for the sake of its macro.
+#[macro_use]
+mod strip;
+
 pub mod compose;
 pub mod embed;
 pub mod kv_cache;

@@ -34,7 +34,7 @@ impl Variant {
     pub fn program(self) -> Result<Program, ComposeError> {
         Draft {
             kernel: "matmul_tiled",
-            text: include_str!("matmul_tiled.wgsl"),
+            text: wgsl!("matmul_tiled.wgsl"),
             header: &[
                 ("TM", self.tile_rows / THREAD_ROWS),
                 ("TN", TILE_COLUMNS),
@@ -43,7 +43,7 @@ impl Variant {
                 ("TILE_ROWS", self.tile_rows),
                 ("WORKGROUP", THREAD_ROWS * TILE_GROUPS * 8),
             ],
-            snippets: &[include_str!("common/dequantise.wgsl")],
+            snippets: &[wgsl!("common/dequantise.wgsl")],
             format: self.format,
             home: Home::Buffer,
             x: Form::PLAIN,

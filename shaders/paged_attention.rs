@@ -77,12 +77,12 @@ impl Variant {
             compose(
                 &[&self.constants()[..], &[("ITEMS", self.items())]].concat(),
                 if self.few_threads {
-                    include_str!("paged_attention_few.wgsl")
+                    wgsl!("paged_attention_few.wgsl")
                 } else {
-                    include_str!("paged_attention.wgsl")
+                    wgsl!("paged_attention.wgsl")
                 },
                 &[
-                    &[include_str!("common/attention_bindings.wgsl"), self.y_home.y_snippet()][..],
+                    &[wgsl!("common/attention_bindings.wgsl"), self.y_home.y_snippet()][..],
                     &self.kv.read_snippets(self.work_home),
                 ]
                 .concat(),

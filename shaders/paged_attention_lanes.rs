@@ -15,12 +15,12 @@ pub(crate) fn text(variant: Variant) -> Result<String, ComposeError> {
             ],
         ]
         .concat(),
-        include_str!("paged_attention_lanes.wgsl"),
+        wgsl!("paged_attention_lanes.wgsl"),
         &[
             &[
-                include_str!("common/attention_bindings.wgsl"),
-                include_str!("common/broadcast.wgsl"),
-                include_str!("common/lanes.wgsl"),
+                wgsl!("common/attention_bindings.wgsl"),
+                wgsl!("common/broadcast.wgsl"),
+                wgsl!("common/lanes.wgsl"),
             ][..],
             &variant.kv.read_snippets(variant.work_home),
             &variant.activations.y_snippets(variant.y_home),

@@ -40,8 +40,8 @@ impl Variant {
         let Self { num_heads, num_kv_heads, head_vec4s, block_size, work_home, kv } = self;
         let cache = kv.write_binding(work_home);
         let text = match kv {
-            KvFormat::F32 | KvFormat::F16 => include_str!("rope_kv_write.wgsl"),
-            KvFormat::Q8 => include_str!("rope_kv_write_q8.wgsl"),
+            KvFormat::F32 | KvFormat::F16 => wgsl!("rope_kv_write.wgsl"),
+            KvFormat::Q8 => wgsl!("rope_kv_write_q8.wgsl"),
         };
         Ok(Program {
             name: format!(

@@ -3,6 +3,7 @@
 //! Invariant: the model is found and its headers are checked before any adapter is touched.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use firstlight_engine::engine::{Engine, EngineConfig};
 use firstlight_engine::sched::SchedulerConfig;
@@ -75,6 +76,27 @@ pub fn engine_thread_watched(
     start(args, needs, Queue::AtLeast(u32::try_from(num_prompts).unwrap_or(u32::MAX)), opened)
 }
 
+/// The same as [`engine_thread`], with what took how long; the first is finding the model and reading its headers.
+///
+/// # Errors
+/// As [`engine_thread`].
+pub fn engine_thread_timed(
+    args: &EngineArgs,
+    needs: Needs,
+) -> Result<(EngineThread, Duration, gpu::Times), Failure> {
+    let clock = InstantClock::start();
+    let args = args.clone();
+    let (sender, times) = std::sync::mpsc::sync_channel(1);
+    let thread = EngineThread::start(move || {
+        let (parts, open, loading) = parts(clock, args, needs, Queue::AtLeast(1), |_| ())?;
+        // Whoever waits for the start takes them behind it.
+        let _ = sender.send((open, loading));
+        Ok(parts)
+    })?;
+    let (open, loading) = times.recv().unwrap_or_default();
+    Ok((thread, open, loading))
+}
+
 /// How many requests may wait.
 #[derive(Clone, Copy)]
 enum Queue {
@@ -90,7 +112,7 @@ fn start(
 ) -> Result<EngineThread, Failure> {
     let clock = InstantClock::start();
     let args = args.clone();
-    EngineThread::start(move || parts(clock, args, needs, queue, opened))
+    EngineThread::start(move || parts(clock, args, needs, queue, opened).map(|(parts, ..)| parts))
 }
 
 fn parts(
@@ -99,7 +121,8 @@ fn parts(
     needs: Needs,
     queue: Queue,
     mut opened: impl FnMut(&wgpu::Device) + 'static,
-) -> Result<Parts<gpu::Place>, Failure> {
+) -> Result<(Parts<gpu::Place>, Duration, gpu::Times), Failure> {
+    let start = Instant::now();
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.model, &cache, &process_environment)?;
     let model = model_text::open(&files)?;
@@ -114,6 +137,7 @@ fn parts(
     };
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let place = gpu::Place::default();
+    let open = start.elapsed();
     let loaded = gpu::load(&place, &args, &model.checkpoint, &limits, &mut opened)?;
     // A device that comes after this one keeps to what the scheduler has counted.
     let limits = loaded.limits;
@@ -130,13 +154,14 @@ fn parts(
         let loaded = gpu::load(&place, &args, &checkpoint, &limits, &mut opened)?;
         Ok((place.clone(), loaded.drive))
     };
-    Ok(Parts {
+    let parts = Parts {
         engine,
         drive: loaded.drive,
         rebuild: Box::new(rebuild),
         preparer: Arc::new(preparer),
         adapter: loaded.described,
-    })
+    };
+    Ok((parts, open, loaded.times))
 }
 
 /// Told now, because loading the weights first would be for nothing.

@@ -95,8 +95,12 @@ fn matrix_kernels() -> Vec<Subject> {
                         bias,
                         tile_rows,
                         subgroups,
+                        quads: false,
                     };
                     programs.push(lanes.program());
+                    if !subgroups && x.activations == Activations::F32 {
+                        programs.push(matmul_lanes::Variant { quads: true, ..lanes }.program());
+                    }
                     if subgroups && x.home == Home::Texture {
                         let store = if store == Store::Add { Store::AddNorm } else { store };
                         programs.push(matmul_lanes::Variant { norm_width: 576, store, ..lanes }.program());

@@ -183,6 +183,30 @@ fn micro_says_before_it_measures_that_its_result_cannot_be_written() {
 }
 
 #[test]
+fn startup_starts_the_program_cold_and_warm_and_tells_every_part() {
+    let cache = Scratch::new();
+    let line = ["bench", "--startup", "--json", "--repeats", "1", "--prompt-tokens", "3", "--kv-blocks", "8"];
+    let mut command = firstlight(&cache, &line);
+    command.env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+    let ended = end(&mut command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result: Value = serde_json::from_str(&ended.stdout).expect("stdout is one JSON object");
+    assert_eq!((&result["schema"], &result["prompt_tokens"]), (&"firstlight.startup/1".into(), &3.into()));
+    for starts in ["/cold", "/warm"].map(|key| list(&result, key)) {
+        assert_eq!(starts.len(), 1);
+        for part in ["/process_ns", "/open_ns", "/device_ns", "/weights_ns", "/warm_up_ns", "/first_token_ns"]
+        {
+            assert!(number(&starts[0], part) > 0, "{part}: {result:#}");
+        }
+    }
+    // What goes wrong in a start is told in its own words.
+    let line = ["bench", "--startup", "--model", "/no/such/file.gguf"];
+    let ended = end(&mut firstlight(&cache, &line));
+    assert!(ended.code.is_some_and(|code| code > 0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("/no/such/file.gguf"), "{}", ended.stderr);
+}
+
+#[test]
 fn micro_shows_every_kernel_of_a_step_and_its_rows_sum() {
     let cache = Scratch::new();
     let line = ["bench", "--micro", "--json", "--repeats", "1", "--max-model-len", "256", "--slots", "2"];

@@ -53,6 +53,7 @@ const SPLIT: KernelChoice = KernelChoice {
     home: Home::Buffer,
     work_home: Home::Buffer,
     subgroups: false,
+    quads: false,
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
     kv: KvFormat::F32,
@@ -324,6 +325,20 @@ fn kernels_of_odd_models_are_tested_at_load_and_pass() {
 }
 
 #[test]
+fn while_a_model_loads_every_kernel_runs_that_a_batch_can_need() {
+    let check = |max_batch_tokens, max_num_seqs, all_run: bool| {
+        let limits = PassLimits { max_batch_tokens, max_num_seqs, ..LIMITS };
+        let device = open(DeviceOptions::default());
+        let runner = try_load(device, &tiny(&TinyModel::default()), limits, None).expect("the model loads");
+        assert!(runner.num_warm_kernels() > 0);
+        assert_eq!(runner.num_warm_kernels() == runner.num_kernels(), all_run, "{limits:?}");
+    };
+    check(8, 4, true);
+    // Tiles for two rows and more are compiled, and never needed.
+    check(1, 1, false);
+}
+
+#[test]
 fn activations_in_8_bits_are_refused_with_what_to_do() {
     let check = |matrix_type, choice: KernelChoice, expected: &[&str]| {
         let choice = KernelChoice { activations: Activations::I8, ..choice };
@@ -406,6 +421,7 @@ fn weights_in_pieces_give_the_same_logits() {
         home,
         work_home: Home::Buffer,
         subgroups: false,
+        quads: false,
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
         kv: KvFormat::F32,

@@ -285,6 +285,7 @@ const GPU_CHOICE: KernelChoice = KernelChoice {
     home: Home::Buffer,
     work_home: Home::Buffer,
     subgroups: false,
+    quads: false,
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
     kv: KvFormat::F32,
@@ -297,6 +298,8 @@ fn choices() -> Vec<KernelChoice> {
         home,
         work_home,
         subgroups,
+        // Without them only where default limits are asked for.
+        quads: !subgroups,
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
         kv: KvFormat::F32,

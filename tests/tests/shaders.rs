@@ -175,7 +175,8 @@ fn default_limits_are_kept() {
 
 /// Whether some line of code has a subgroup operation.
 fn calls_subgroups(wgsl: &str) -> bool {
-    wgsl.lines().any(|line| line.split("//").next().is_some_and(|code| code.contains("subgroup")))
+    let calls = |code: &str| code.contains("subgroup") || code.contains("quadBroadcast(");
+    wgsl.lines().any(|line| line.split("//").next().is_some_and(calls))
 }
 
 #[test]

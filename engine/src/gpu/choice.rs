@@ -37,6 +37,8 @@ pub struct KernelChoice {
     pub work_home: Home,
     /// Norm, attention and the lanes matrix kernel use subgroup operations.
     pub subgroups: bool,
+    /// Where they do not, the lanes matrix kernel has threads in fours share what they read.
+    pub quads: bool,
     /// Where tokens are chosen.
     pub sample_on: SampleOn,
     /// How the products of the layers take their left factor; the head's is always f32.
@@ -69,6 +71,7 @@ impl KernelChoice {
                 home: Home::Buffer,
                 work_home: Home::Buffer,
                 subgroups: false,
+                quads: false,
                 sample_on: SampleOn::Gpu,
                 activations: Activations::F32,
                 // Half the memory, half the bytes that attention reads.
@@ -83,6 +86,7 @@ impl KernelChoice {
             // Attention in workgroup memory reads one position a thread, and gains nothing by a gather.
             work_home: if subgroups { Home::Texture } else { Home::Buffer },
             subgroups,
+            quads: !subgroups && facts.subgroups && facts.subgroup_min_size >= 4,
             sample_on: SampleOn::Gpu,
             activations: Activations::F32,
             // Half the gathers of attention; without them unpacking costs what the reads save.
@@ -109,13 +113,17 @@ impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "matmul {}, weights in {}s, {} subgroups, sampling on the {}, {} activations, {} KV cache",
+            "matmul {}, weights in {}s, {}, sampling on the {}, {} activations, {} KV cache",
             match self.matmul {
                 MatmulFamily::Lanes => "lanes",
                 MatmulFamily::Split => "split",
             },
             self.home.name(),
-            if self.subgroups { "with" } else { "without" },
+            match (self.subgroups, self.quads) {
+                (true, _) => "with subgroups",
+                (false, true) => "without subgroups but in fours",
+                (false, false) => "without subgroups",
+            },
             match self.sample_on {
                 SampleOn::Cpu => "CPU",
                 SampleOn::Gpu => "GPU",

@@ -123,17 +123,18 @@ pub async fn load<S: WeightSource>(
         table_pitch,
     };
     let buffers = Buffers { hidden, normed, qkv, attended, gated };
-    planner.enter(Stage::Layers);
-    let first = tensor(loader.checkpoint, TensorRole::AttentionNorm(0))?;
-    let mut norm = loader.vector("attention norm", first).await?;
-    planner.first_norm(&buffers.hidden, scene.norm(&norm, &buffers)).await?;
-    for layer in 0..config.num_layers {
-        norm = load_layer(loader, planner, &scene, &buffers, layer).await?;
-    }
-
+    // The head before the layers: what it needs is then compiled while their weights are read.
     planner.enter(Stage::Head);
+    let output_norm = loader.vector("output norm", required(TensorRole::OutputNorm)?).await?;
     planner
-        .norm(Extent::Samples, &buffers.hidden, &norm, Some(&sample_rows), config.rms_norm_eps, &sampled)
+        .norm(
+            Extent::Samples,
+            &buffers.hidden,
+            &output_norm,
+            Some(&sample_rows),
+            config.rms_norm_eps,
+            &sampled,
+        )
         .await?;
     let head = match loader.checkpoint.tensor(TensorRole::Head) {
         Some(weight) => {
@@ -145,6 +146,16 @@ pub async fn load<S: WeightSource>(
     let head = head.as_ref().unwrap_or(&embedding);
     planner.matmul(Extent::Samples, &sampled, head, Store::Set, &logits, 0).await?;
     let sampler = plan_sampler(planner, &config, &logits, &sampled_tokens, limits.max_num_seqs).await?;
+
+    planner.enter(Stage::Layers);
+    let first = tensor(loader.checkpoint, TensorRole::AttentionNorm(0))?;
+    let norm = loader.vector("attention norm", first).await?;
+    planner.first_norm(&buffers.hidden, scene.norm(&norm, &buffers)).await?;
+    for layer in 0..config.num_layers {
+        load_layer(loader, planner, &scene, &buffers, layer).await?;
+        planner.run_new();
+    }
+
     let Resource::Buffer(logits_buffer) = logits.buffer else { unreachable!("only factors live elsewhere") };
     Ok(Llama {
         sampler,
@@ -264,14 +275,14 @@ async fn plan_embedding(
     Ok(())
 }
 
-/// Loads one layer and lays out its dispatches. Gives back the norm that follows it.
+/// Loads one layer and lays out its dispatches, the norm that follows it among them.
 async fn load_layer<S: WeightSource>(
     loader: &mut MatrixLoader<'_, S>,
     planner: &mut Planner<'_>,
     scene: &Scene<'_>,
     buffers: &Buffers,
     layer: u32,
-) -> Result<Buffer, LoadFailure> {
+) -> Result<(), LoadFailure> {
     let config = scene.config;
     let checkpoint = loader.checkpoint;
     load_qkv(loader, planner, scene, buffers, layer).await?;
@@ -435,14 +446,14 @@ fn check_iterations(
 }
 
 /// gate and up as one matrix with the activation fused where they are stored alike, as two otherwise; then down, and the norm
-/// that follows, which is given back.
+/// that follows.
 async fn load_mlp<S: WeightSource>(
     loader: &mut MatrixLoader<'_, S>,
     planner: &mut Planner<'_>,
     scene: &Scene<'_>,
     buffers: &Buffers,
     layer: u32,
-) -> Result<Buffer, LoadFailure> {
+) -> Result<(), LoadFailure> {
     let config = scene.config;
     let checkpoint = loader.checkpoint;
     let width = config.intermediate_size;
@@ -470,8 +481,7 @@ async fn load_mlp<S: WeightSource>(
     let next = if is_last { TensorRole::OutputNorm } else { TensorRole::AttentionNorm(layer + 1) };
     let norm = loader.vector("norm", tensor(checkpoint, next)?).await?;
     let gated = apart.as_ref().unwrap_or(&buffers.gated);
-    planner.residual(gated, &matrix, &buffers.hidden, scene.norm(&norm, buffers), is_last).await?;
-    Ok(norm)
+    planner.residual(gated, &matrix, &buffers.hidden, scene.norm(&norm, buffers), is_last).await
 }
 
 async fn plan_unfused_gate<S: WeightSource>(

@@ -2,7 +2,7 @@
 //!
 //! Invariant: while a runner is loaded no other one of the same place is in memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice};
 use firstlight_engine::model::{Checkpoint, LoadProgress};
@@ -32,6 +32,19 @@ pub struct Loaded {
     pub limits: SchedulerConfig,
     /// How its KV cache is stored.
     pub kv: KvFormat,
+    /// What took how long.
+    pub times: Times,
+}
+
+/// The times of one load, one after another.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// Finding the adapter and opening the device.
+    pub device: Duration,
+    /// Reading, packing and uploading the weights, while the driver compiles.
+    pub weights: Duration,
+    /// Waiting for what the driver had not done by then.
+    pub warm_up: Duration,
 }
 
 /// Empties `place`, opens the device, brings the weights onto it and warms it up; says on stderr how long each took.
@@ -72,15 +85,16 @@ pub fn load(
     let mut runner = loaded?;
     let weights = Instant::now();
     block_on_gpu(&handle, runner.warm_up())?;
+    let times = Times { device: open - start, weights: weights - open, warm_up: weights.elapsed() };
     note(&format!(
         "{} on {}: device {:.2} s, weights {:.2} s, warm-up of {} kernels {:.2} s",
         checkpoint.config().name,
         described,
-        (open - start).as_secs_f64(),
-        (weights - open).as_secs_f64(),
+        times.device.as_secs_f64(),
+        times.weights.as_secs_f64(),
         runner.num_kernels(),
-        weights.elapsed().as_secs_f64()
+        times.warm_up.as_secs_f64()
     ));
     place.put(runner);
-    Ok(Loaded { drive: Box::new(move || drive_awaited(&handle, &awaited)), described, limits, kv })
+    Ok(Loaded { drive: Box::new(move || drive_awaited(&handle, &awaited)), described, limits, kv, times })
 }

@@ -17,6 +17,7 @@ const LANES: KernelChoice = KernelChoice {
     home: Home::Texture,
     work_home: Home::Texture,
     subgroups: true,
+    quads: false,
     sample_on: SampleOn::Cpu,
     activations: Activations::F32,
     kv: KvFormat::F32,
