@@ -59,6 +59,32 @@ impl KernelChoice {
         activations == Activations::F32 || self.matmul == MatmulFamily::Lanes
     }
 
+    /// Every choice that is worth a trial on an adapter, that of [`Self::for_adapter`] first; f32 activations. Each of them
+    /// gives the ids that the others give, but not their bits.
+    pub fn candidates(facts: &AdapterFacts) -> Vec<Self> {
+        let first = Self::for_adapter(facts);
+        let mut candidates = vec![first];
+        let mut add = |choice: Self| {
+            if choice.fits(facts).is_ok() && !candidates.contains(&choice) {
+                candidates.push(choice);
+            }
+        };
+        match first.matmul {
+            MatmulFamily::Lanes => {
+                for (home, work_home) in [
+                    (Home::Texture, Home::Texture),
+                    (Home::Texture, Home::Buffer),
+                    (Home::Buffer, Home::Buffer),
+                ] {
+                    add(Self { home, work_home, ..first });
+                }
+                add(Self { home: Home::Texture, work_home: Home::Buffer, subgroups: false, ..first });
+            }
+            MatmulFamily::Split => add(Self { subgroups: !first.subgroups, ..first }),
+        }
+        candidates
+    }
+
     /// The choice for an adapter.
     pub fn for_adapter(facts: &AdapterFacts) -> Self {
         if !facts.is_cpu {

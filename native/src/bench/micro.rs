@@ -150,8 +150,7 @@ impl Table {
         let per_second = |amount: u64, ns: u64| amount as f64 / ns.max(1) as f64;
         let mut kernels: Vec<Row> = (first.kernels.iter().zip(&times))
             .map(|(kernel, &ns)| {
-                let (gflops, gb_per_s) =
-                    (per_second(2 * kernel.macs, ns), per_second(kernel.weight_bytes, ns));
+                let (gflops, gb_per_s) = (per_second(2 * kernel.macs, ns), per_second(kernel.bytes, ns));
                 Row {
                     kernel: kernel.kernel.clone(),
                     dispatches: kernel.dispatches,
