@@ -129,12 +129,16 @@ impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "matmul {}, weights in {}s, {} subgroups, sampling on the {}, {} activations",
+            "matmul {}, weights in {}s{}, {} subgroups, sampling on the {}, {} activations",
             match self.matmul {
                 MatmulFamily::Lanes => "lanes",
                 MatmulFamily::Split => "split",
             },
             self.home.name(),
+            match self.work_home == self.home {
+                true => String::new(),
+                false => format!(" and work in {}s", self.work_home.name()),
+            },
             if self.subgroups { "with" } else { "without" },
             match self.sample_on {
                 SampleOn::Cpu => "CPU",

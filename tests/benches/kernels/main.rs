@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use firstlight::doctor::measures;
-use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache, KernelChoice, Probe};
+use firstlight_engine::gpu::{AdapterFacts, Device, DeviceOptions, KernelCache, KernelChoice, Probe};
 use firstlight_shaders::{Activations, Home, WeightFormat};
 use firstlight_tests::gpu::{block_on, open};
 
@@ -147,6 +147,16 @@ fn all_subjects(choice: KernelChoice, plan: &Plan) -> Vec<Subject> {
     found
 }
 
+/// What the adapter may get; and, where there is time, what adapters of the other kind get.
+fn choices(facts: &AdapterFacts, plan: &Plan) -> Vec<KernelChoice> {
+    let mut choices = KernelChoice::candidates(facts);
+    if plan.formats.len() > 1 {
+        let other = AdapterFacts { is_cpu: !facts.is_cpu, ..facts.clone() };
+        choices.extend(KernelChoice::candidates(&other));
+    }
+    choices
+}
+
 fn plan() -> Plan {
     // `--bench` is cargo's.
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
@@ -163,7 +173,7 @@ fn main() {
     let mut kernels = KernelCache::default();
     let peaks = Peaks::measure(&device, &mut kernels);
     let mut seen = HashSet::new();
-    for candidate in KernelChoice::candidates(&facts) {
+    for candidate in choices(&facts, &plan) {
         for activations in [Activations::F32, Activations::I8] {
             let choice = KernelChoice { activations, ..candidate };
             if choice.fits(&facts).is_err() {
@@ -181,7 +191,7 @@ fn main() {
                     ))
                 })
                 .collect();
-            println!("\n{choice}, work in {}s: {} kernels of its own", choice.work_home.name(), fresh.len());
+            println!("\n{choice}: {} kernels of its own", fresh.len());
             println!(
                 "  {:<28}{:>5}{:>11}{:>9}{:>8}{:>9}{:>8}",
                 "", "rows", "us", "GFLOP/s", "of peak", "GB/s", "of peak"

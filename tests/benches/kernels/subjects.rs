@@ -4,7 +4,7 @@
 //! timed is what a step would dispatch.
 
 use bytemuck::{NoUninit, bytes_of, cast_slice};
-use firstlight_engine::gpu::{KernelChoice, MatmulShape, SampleOn, Shapes};
+use firstlight_engine::gpu::{KernelChoice, MatmulShape, Shapes};
 use firstlight_shaders::matmul::{Params as MatmulParams, Store, squares_pitch};
 use firstlight_shaders::weights::PackedShape;
 use firstlight_shaders::{
@@ -206,9 +206,7 @@ pub fn rows_kernels(choice: KernelChoice, rows: u32) -> Vec<Subject> {
     if choice.activations == Activations::I8 {
         subjects.push(quantised(choice, rows));
     }
-    if choice.sample_on == SampleOn::Gpu {
-        subjects.extend([sampling(rows, 0.0), sampling(rows, 0.8)]);
-    }
+    subjects.extend([sampling(rows.min(8), 0.0), sampling(rows.min(8), 0.8)]);
     subjects
 }
 
