@@ -21,7 +21,7 @@ use crate::terminal::{self, write_json, write_line};
 pub use report::{AdapterReport, ChosenReport, KernelReport, Measure, Report, TrialReport};
 
 /// Every format, the default model's first: Q4_1 layers and a Q8_0 embedding.
-const FORMATS: [WeightFormat; 6] = [
+pub const FORMATS: [WeightFormat; 6] = [
     WeightFormat::Q4_1,
     WeightFormat::Q8_0,
     WeightFormat::Q4_0,

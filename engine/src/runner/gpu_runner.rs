@@ -181,12 +181,8 @@ impl GpuRunner {
         let mut profile = StepProfile { whole_ns, kernels: Vec::new() };
         for (idx, ns) in cut.parts {
             let dispatch = &self.model.dispatches[idx];
-            let (rows, work) = (pass.extent(dispatch), dispatch.work());
-            let (rows_u64, in_cache) =
-                (u64::from(rows), u64::from(shape.num_seqs) * u64::from(shape.context));
-            let macs = work.macs_per_row * rows_u64 + work.macs_per_position * shape.num_attended();
-            let bytes =
-                work.weight_bytes + work.bytes_per_row * rows_u64 + work.bytes_per_position * in_cache;
+            let (macs, bytes) = dispatch_work(dispatch, &pass, shape);
+            let rows = pass.extent(dispatch);
             profile.add(dispatch.kernel(rows).name(), ns, macs, bytes);
         }
         Ok(Some(profile))
@@ -202,6 +198,18 @@ impl GpuRunner {
         let timing = self.timestamps.as_ref().map_or(Timing::Off, Timing::Whole);
         let (_, elapsed) = gpu::run(&self.device, &self.made_up(shape, timing), &self.readback).await?;
         Ok(elapsed.pass_ns)
+    }
+
+    /// Multiply-adds of `shape`, and the bytes that it has to move at least.
+    pub fn work_of(&self, shape: StepShape) -> (u64, u64) {
+        let pass = self.made_up(shape, Timing::Off);
+        let works = pass.dispatches.iter().map(|dispatch| dispatch_work(dispatch, &pass, shape));
+        works.fold((0, 0), |(macs, bytes), (m, b)| (macs + m, bytes + b))
+    }
+
+    /// The sizes that it was loaded with.
+    pub fn limits(&self) -> PassLimits {
+        self.limits
     }
 
     /// The pass over what [`GpuRunner::make_up`] wrote.
@@ -326,6 +334,15 @@ impl GpuRunner {
         };
         gpu::run(&self.device, &pass, &self.readback).await
     }
+}
+
+/// Multiply-adds of one dispatch of a made-up step, and the bytes that it has to move at least.
+fn dispatch_work(dispatch: &Dispatch, pass: &Pass<'_>, shape: StepShape) -> (u64, u64) {
+    let (rows, work) = (u64::from(pass.extent(dispatch)), dispatch.work());
+    let in_cache = u64::from(shape.num_seqs) * u64::from(shape.context);
+    let macs = work.macs_per_row * rows + work.macs_per_position * shape.num_attended();
+    let bytes = work.weight_bytes + work.bytes_per_row * rows + work.bytes_per_position * in_cache;
+    (macs, bytes)
 }
 
 /// The times of a pass that was timed by stage.

@@ -56,7 +56,7 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     let home = runner.choice().home;
     drop(runner);
     // Last: where there is no clock, nobody waits for them.
-    let peaks = Peaks::measure(args, home)?;
+    let peaks = Peaks::measure(&open(args)?, home)?;
     let steps = profiled.iter().map(|(shape, profiles)| Table::of(*shape, profiles, &peaks)).collect();
     let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps };
     super::save(target, &result)?;
@@ -84,9 +84,11 @@ const SHAPES: [StepShape; 5] = [
 
 /// What the adapter can do at best, by `doctor`'s kernels.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Peaks {
-    gflops: f64,
-    gb_per_s: f64,
+pub struct Peaks {
+    /// f32 arithmetic.
+    pub gflops: f64,
+    /// Memory bandwidth.
+    pub gb_per_s: f64,
 }
 
 /// The result as JSON.
@@ -98,15 +100,21 @@ struct MicroJson {
     steps: Vec<Table>,
 }
 
+fn open(args: &BenchArgs) -> Result<Device, Failure> {
+    let (index, adapter) = adapters::choose(args.engine.adapter.adapter.as_deref())?;
+    let options = DeviceOptions { default_limits: args.engine.adapter.default_limits };
+    Ok(block_on(Device::open(&adapter, index, options), std::thread::yield_now)?)
+}
+
 impl Peaks {
     /// Memory where the weights live, at `home`.
-    fn measure(args: &BenchArgs, home: Home) -> Result<Self, Failure> {
-        let (index, adapter) = adapters::choose(args.engine.adapter.adapter.as_deref())?;
-        let options = DeviceOptions { default_limits: args.engine.adapter.default_limits };
-        let device = block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
+    ///
+    /// # Errors
+    /// Memory, a kernel that does not compile, a lost device.
+    pub fn measure(device: &Device, home: Home) -> Result<Self, Failure> {
         let mut kernels = KernelCache::default();
-        let gb_per_s = measures::bandwidth(&device, &mut kernels, home)?.median;
-        let gflops = measures::arithmetic(&device, &mut kernels)?.median;
+        let gb_per_s = measures::bandwidth(device, &mut kernels, home)?.median;
+        let gflops = measures::arithmetic(device, &mut kernels)?.median;
         Ok(Self { gflops, gb_per_s })
     }
 }

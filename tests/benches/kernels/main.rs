@@ -22,6 +22,8 @@ struct Plan {
     /// What one measurement should take.
     span_ns: u64,
     repeats: usize,
+    /// Data of so many bytes lie behind one measurement, so that weights come from memory as they do in a model.
+    cold_bytes: u64,
     filter: String,
 }
 
@@ -30,6 +32,7 @@ const QUICK: Plan = Plan {
     formats: &[WeightFormat::Q4_1],
     span_ns: 3_000_000,
     repeats: 3,
+    cold_bytes: 8 << 20,
     filter: String::new(),
 };
 
@@ -38,11 +41,10 @@ const WHOLE: Plan = Plan {
     formats: &WeightFormat::ALL,
     span_ns: 20_000_000,
     repeats: 7,
+    cold_bytes: 64 << 20,
     filter: String::new(),
 };
 
-/// Data of so many bytes lie behind one measurement, so that weights come from memory as they do in a model.
-const COLD_BYTES: u64 = 64 << 20;
 /// Dispatches of one pass, at most.
 const MAX_DISPATCHES: u64 = 512;
 
@@ -84,7 +86,7 @@ fn dispatch_ns(device: &Device, kernels: &mut KernelCache, subject: &Subject, pl
     let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
     let copies = match subject.cold_bytes {
         0 => 1,
-        bytes => COLD_BYTES.div_ceil(bytes).min(MAX_DISPATCHES),
+        bytes => plan.cold_bytes.div_ceil(bytes).min(MAX_DISPATCHES),
     };
     let probe = |kernels: &mut KernelCache| {
         block_on(device, Probe::new(device, kernels, subject.program.clone(), &contents))
@@ -97,10 +99,10 @@ fn dispatch_ns(device: &Device, kernels: &mut KernelCache, subject: &Subject, pl
             .unwrap_or_else(|error| panic!("{}: {error}", subject.program.name));
         on_gpu.unwrap_or_else(|| start.elapsed().as_nanos() as u64)
     };
-    // The first run compiles, and touches every copy.
-    run(copies);
+    // The first run compiles; the next touches every copy.
+    run(1);
     let once = run(copies).max(1) / copies;
-    let times = (plan.span_ns / once.max(1)).clamp(copies.min(16), MAX_DISPATCHES);
+    let times = (plan.span_ns / once.max(1)).clamp(1, MAX_DISPATCHES);
     let mut taken: Vec<u64> = (0..plan.repeats).map(|_| run(times) / times).collect();
     taken.sort_unstable();
     taken[taken.len() / 2]
