@@ -20,6 +20,15 @@ pub struct TrialTimes {
 }
 
 impl TrialTimes {
+    /// The lesser of each time.
+    pub fn least(self, other: Self) -> Self {
+        Self {
+            decode_ns: self.decode_ns.min(other.decode_ns),
+            batch_ns: self.batch_ns.min(other.batch_ns),
+            prefill_ns: self.prefill_ns.min(other.prefill_ns),
+        }
+    }
+
     /// What a request costs: 64 tokens of prompt and 32 of answer, half of these alone and half beside seven others.
     pub fn cost_ns(self) -> u64 {
         self.prefill_ns + 16 * (self.decode_ns + self.batch_ns)
@@ -197,6 +206,13 @@ mod tests {
         check(&[0, 200, 300], Some(1));
         check(&[0, 0, 0], None);
         check(&[], None);
+    }
+
+    #[test]
+    fn of_several_rounds_the_least_of_each_time_counts() {
+        let round = |decode_ns, batch_ns, prefill_ns| TrialTimes { decode_ns, batch_ns, prefill_ns };
+        assert_eq!(round(5, 20, 30).least(round(6, 10, 40)), round(5, 10, 30));
+        assert_eq!(round(5, 10, 30).cost_ns(), 30 + 16 * 15);
     }
 
     fn tuned() -> Tuned {

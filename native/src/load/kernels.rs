@@ -7,9 +7,11 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use firstlight_engine::gpu::{AdapterFacts, Device, DeviceOptions, KernelChoice, Trial, TuneKey, Tuned, why};
+use firstlight_engine::gpu::{
+    AdapterFacts, Device, DeviceOptions, KernelChoice, Trial, TrialTimes, TuneKey, Tuned, why,
+};
 use firstlight_engine::model::Sketch;
-use firstlight_engine::runner::trial;
+use firstlight_engine::runner::Contender;
 use firstlight_shaders::Activations;
 
 use crate::cache::{Cache, process_environment};
@@ -174,7 +176,7 @@ fn open(args: &AdapterArgs) -> Result<Device, Failure> {
     Ok(block_on(Device::open(&adapter, index, options), std::thread::yield_now)?)
 }
 
-/// One after another on a device of their own: one that fails takes its device with it.
+/// All of them in turn, each on a device of its own: one that fails takes its device with it.
 fn try_all(
     args: &AdapterArgs,
     block_size: u32,
@@ -185,23 +187,28 @@ fn try_all(
         "trying {} sets of kernels on this adapter, once; --autotune off leaves that out",
         candidates.len()
     ));
-    let clock = InstantClock::start();
-    let mut spare = None;
-    let mut trials = Vec::with_capacity(candidates.len());
+    let mut running = Vec::with_capacity(candidates.len());
     for &choice in candidates {
-        let device = match spare.take() {
-            Some(device) => device,
-            None => open(args)?,
-        };
+        let device = open(args)?;
         let handle = device.handle().clone();
-        let times = match block_on_gpu(&handle, trial(device, sketch, block_size, choice, &clock)) {
-            Ok((times, device)) => {
-                spare = Some(device);
-                Ok(times)
-            }
-            Err(failure) => Err(Failure::from(failure).sentence),
-        };
-        trials.push(Trial { choice, times });
+        let prepared = block_on_gpu(&handle, Contender::prepare(device, sketch, block_size, choice));
+        running.push((choice, prepared.map_err(|failure| Failure::from(failure).sentence), None));
     }
-    Ok(trials)
+    let clock = InstantClock::start();
+    for _ in 0..Contender::ROUNDS {
+        for (_, contender, least) in &mut running {
+            let Ok(ready) = contender else { continue };
+            let handle = ready.device().handle().clone();
+            match block_on_gpu(&handle, ready.round(&clock)) {
+                Ok(times) => *least = Some(least.map_or(times, |least: TrialTimes| least.least(times))),
+                Err(error) => *contender = Err(error.to_string()),
+            }
+        }
+    }
+    let trial =
+        |(choice, contender, least): (KernelChoice, Result<Contender, String>, Option<TrialTimes>)| {
+            let times = contender.and_then(|_| least.ok_or_else(|| "it was not timed".to_owned()));
+            Trial { choice, times }
+        };
+    Ok(running.into_iter().map(trial).collect())
 }
