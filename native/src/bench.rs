@@ -27,6 +27,7 @@ use crate::terminal::{note, write_json, write_line};
 
 pub mod amounts;
 pub mod clients;
+pub mod goals;
 pub mod load;
 pub mod micro;
 pub mod outcome;
@@ -44,13 +45,15 @@ pub mod trace_csv;
 /// # Errors
 /// Wrong usage, then the model, then the adapter; then a request that failed, or a timeline that broke a rule.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let load = if args.micro { None } else { Some(Load::of(args)?) };
+    let load = if args.micro || args.goals { None } else { Some(Load::of(args)?) };
     let target = args.json.clone().unwrap_or(JsonTarget::Nowhere);
     if let JsonTarget::File(path) = &target {
         // Told before the measurement, not after it.
         OpenOptions::new().create(true).append(true).open(path).map_err(|error| unwritable(path, &error))?;
     }
-    let Some(load) = load else { return micro::run(args, &target) };
+    let Some(load) = load else {
+        return if args.goals { goals::run(args, &target) } else { micro::run(args, &target) };
+    };
     let mut engine_args = args.engine.clone();
     if let Some(slots) = load.slots.filter(|slots| *slots != engine_args.slots) {
         note(&format!("{} runs on {slots} slots", load.name));

@@ -20,6 +20,7 @@ use crate::session::Session;
 use crate::{model_text, sizing};
 
 pub mod gpu;
+pub mod kernels;
 
 /// What the prompts are, and so what the model must have beside its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +112,7 @@ fn parts(
     };
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let place = gpu::Place::default();
-    let loaded = gpu::load(&place, &args, &model.checkpoint, &limits, &mut opened)?;
+    let loaded = gpu::load(&place, &args, &model.checkpoint, &limits, None, &mut opened)?;
     let config = EngineConfig {
         scheduler: limits,
         eos_tokens: model.end_tokens(),
@@ -120,8 +121,9 @@ fn parts(
     };
     let engine = Engine::new(place.clone(), clock, config, model.tokenizer);
     let checkpoint = model.checkpoint;
+    let choice = loaded.choice;
     let rebuild = move || {
-        let loaded = gpu::load(&place, &args, &checkpoint, &limits, &mut opened)?;
+        let loaded = gpu::load(&place, &args, &checkpoint, &limits, Some(choice), &mut opened)?;
         Ok((place.clone(), loaded.drive))
     };
     Ok(Parts {

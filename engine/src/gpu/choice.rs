@@ -85,6 +85,36 @@ impl KernelChoice {
         activations == Activations::F32 || self.matmul == MatmulFamily::Lanes
     }
 
+    /// Every choice that is worth a trial on an adapter, that of [`Self::for_adapter`] first; f32 activations. Each of them
+    /// gives the ids that the others give, but not their bits.
+    pub fn candidates(facts: &AdapterFacts) -> Vec<Self> {
+        let first = Self::for_adapter(facts);
+        let mut candidates = vec![first];
+        let mut add = |choice: Self| {
+            if choice.fits(facts).is_ok() && !candidates.contains(&choice) {
+                candidates.push(choice);
+            }
+        };
+        match first.matmul {
+            MatmulFamily::Lanes => {
+                for (home, work_home) in [
+                    (Home::Texture, Home::Texture),
+                    (Home::Texture, Home::Buffer),
+                    (Home::Buffer, Home::Buffer),
+                ] {
+                    add(Self { home, work_home, ..first });
+                }
+                add(Self { home: Home::Texture, work_home: Home::Buffer, subgroups: false, ..first });
+            }
+            MatmulFamily::Split | MatmulFamily::Quads { .. } => {
+                add(Self { matmul: MatmulFamily::Quads { lanes: 0 }, ..first });
+                add(Self { matmul: MatmulFamily::Split, ..first });
+                add(Self { subgroups: !first.subgroups, ..first });
+            }
+        }
+        candidates
+    }
+
     /// The choice for an adapter.
     pub fn for_adapter(facts: &AdapterFacts) -> Self {
         if !facts.is_cpu {
@@ -144,7 +174,7 @@ impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "matmul {}, weights in {}s, {} subgroups, sampling on the {}, {} activations{}",
+            "matmul {}, weights in {}s{}, {} subgroups, sampling on the {}, {} activations{}",
             match self.matmul {
                 MatmulFamily::Lanes => "lanes".to_string(),
                 MatmulFamily::Split => "split".to_string(),
@@ -152,6 +182,10 @@ impl std::fmt::Display for KernelChoice {
                 MatmulFamily::Quads { lanes } => format!("quads of {lanes} lanes"),
             },
             self.home.name(),
+            match self.work_home == self.home {
+                true => String::new(),
+                false => format!(" and work in {}s", self.work_home.name()),
+            },
             if self.subgroups { "with" } else { "without" },
             match self.sample_on {
                 SampleOn::Cpu => "CPU",
@@ -163,5 +197,31 @@ impl std::fmt::Display for KernelChoice {
                 Arithmetic::F16 => ", tiles multiplied in f16",
             }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::pin::tests::facts;
+
+    fn check(facts: &AdapterFacts, matmul: MatmulFamily, reason: &str) {
+        assert_eq!(KernelChoice::for_adapter(facts).matmul, matmul, "{facts:?}");
+        assert!(why(facts).contains(reason), "{}", why(facts));
+        for choice in KernelChoice::candidates(facts) {
+            // A trial may choose the quickest, never one that rounds more than it has to.
+            assert!(choice.same_bits() && choice.fits(facts).is_ok(), "{choice}");
+        }
+    }
+
+    #[test]
+    fn gpus_add_up_rows_in_the_subgroups_that_are_sure() {
+        let quads = |lanes| MatmulFamily::Quads { lanes };
+        check(&facts(false, 32), quads(32), "subgroups of 32 to 32, which add up one row");
+        check(&facts(false, 64), quads(64), "which add up one row");
+        check(&facts(false, 128), quads(64), "which add up one row");
+        check(&facts(false, 8), quads(0), "subgroups of 8 to 8, where 16 or more add up a row");
+        check(&facts(false, 0), quads(0), "no subgroups");
+        check(&facts(true, 8), MatmulFamily::Lanes, "the driver computes on the CPU");
     }
 }

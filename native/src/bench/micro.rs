@@ -1,9 +1,11 @@
 //! `firstlight bench --micro`: where a step's time goes, kernel by kernel, beside what this adapter can do at best.
 //!
-//! It runs no engine and no scheduler. Invariant: the rows of a table sum to the total that stands under them.
+//! It runs no engine and no scheduler. Invariant: the rows of a table sum to the step that stands under them; what the cuts
+//! between its kernels cost, or hide, is a row of its own.
 
-use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache, KernelChoice};
+use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache};
 use firstlight_engine::runner::{StepProfile, StepShape};
+use firstlight_shaders::Home;
 use serde::Serialize;
 
 use crate::adapters;
@@ -26,7 +28,7 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     let checkpoint = model_text::open(&files)?.checkpoint;
     let limits = sizing::limits(&args.engine, checkpoint.config())?;
     let place = gpu::Place::default();
-    gpu::load(&place, &args.engine, &checkpoint, &limits, &mut |_| ())?;
+    gpu::load(&place, &args.engine, &checkpoint, &limits, None, &mut |_| ())?;
     let Some(mut runner) = place.take() else { return Ok(()) };
     let handle = runner.device().handle().clone();
     let block = limits.block_size;
@@ -51,9 +53,10 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
         profiled.push((shape, profiles));
     }
     let adapter = runner.device().facts().name.clone();
+    let home = runner.choice().home;
     drop(runner);
     // Last: where there is no clock, nobody waits for them.
-    let peaks = peaks(args)?;
+    let peaks = Peaks::measure(&open(args)?, home)?;
     let steps = profiled.iter().map(|(shape, profiles)| Table::of(*shape, profiles, &peaks)).collect();
     let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps };
     super::save(target, &result)?;
@@ -81,9 +84,11 @@ const SHAPES: [StepShape; 5] = [
 
 /// What the adapter can do at best, by `doctor`'s kernels.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Peaks {
-    gflops: f64,
-    gb_per_s: f64,
+pub struct Peaks {
+    /// f32 arithmetic.
+    pub gflops: f64,
+    /// Memory bandwidth.
+    pub gb_per_s: f64,
 }
 
 /// The result as JSON.
@@ -95,15 +100,23 @@ struct MicroJson {
     steps: Vec<Table>,
 }
 
-fn peaks(args: &BenchArgs) -> Result<Peaks, Failure> {
+fn open(args: &BenchArgs) -> Result<Device, Failure> {
     let (index, adapter) = adapters::choose(args.engine.adapter.adapter.as_deref())?;
     let options = DeviceOptions { default_limits: args.engine.adapter.default_limits };
-    let device = block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
-    let choice = KernelChoice::for_adapter(device.facts());
-    let mut kernels = KernelCache::default();
-    let gb_per_s = measures::bandwidth(&device, &mut kernels, choice.home)?.median;
-    let gflops = measures::arithmetic(&device, &mut kernels)?.median;
-    Ok(Peaks { gflops, gb_per_s })
+    Ok(block_on(Device::open(&adapter, index, options), std::thread::yield_now)?)
+}
+
+impl Peaks {
+    /// Memory where the weights live, at `home`.
+    ///
+    /// # Errors
+    /// Memory, a kernel that does not compile, a lost device.
+    pub fn measure(device: &Device, home: Home) -> Result<Self, Failure> {
+        let mut kernels = KernelCache::default();
+        let gb_per_s = measures::bandwidth(device, &mut kernels, home)?.median;
+        let gflops = measures::arithmetic(device, &mut kernels)?.median;
+        Ok(Self { gflops, gb_per_s })
+    }
 }
 
 /// A kernel's line.
@@ -147,16 +160,16 @@ impl Table {
             .map(|idx| median(profiles.iter().filter_map(|p| p.kernels.get(idx)).map(|k| k.ns)))
             .collect();
         let sum: u64 = times.iter().sum();
+        let whole = median(profiles.iter().map(|p| p.whole_ns));
         let per_second = |amount: u64, ns: u64| amount as f64 / ns.max(1) as f64;
         let mut kernels: Vec<Row> = (first.kernels.iter().zip(&times))
             .map(|(kernel, &ns)| {
-                let (gflops, gb_per_s) =
-                    (per_second(2 * kernel.macs, ns), per_second(kernel.weight_bytes, ns));
+                let (gflops, gb_per_s) = (per_second(2 * kernel.macs, ns), per_second(kernel.bytes, ns));
                 Row {
                     kernel: kernel.kernel.clone(),
                     dispatches: kernel.dispatches,
                     ns,
-                    share: per_second(ns, sum),
+                    share: per_second(ns, whole),
                     gflops,
                     share_of_peak: gflops / peaks.gflops,
                     gb_per_s,
@@ -170,7 +183,7 @@ impl Table {
             tokens_per_seq: shape.tokens_per_seq,
             context: shape.context,
             repeats: profiles.len(),
-            whole_ns: median(profiles.iter().map(|p| p.whole_ns)),
+            whole_ns: whole,
             sum_ns: sum,
             kernels,
         }
@@ -199,8 +212,8 @@ impl std::fmt::Display for Table {
         write!(f, "  {kernel:<58}")?;
         figures.iter().try_for_each(|figure| write!(f, "{figure:>9}"))?;
         writeln!(f)?;
+        let percent = |share: f64| format!("{:.0}%", share * 100.0);
         for row in &self.kernels {
-            let percent = |share: f64| format!("{:.0}%", share * 100.0);
             let or_dash = |value: f64, text: String| if value > 0.0 { text } else { "-".to_owned() };
             writeln!(
                 f,
@@ -216,11 +229,9 @@ impl std::fmt::Display for Table {
             )?;
         }
         let dispatches: u32 = self.kernels.iter().map(|row| row.dispatches).sum();
-        writeln!(
-            f,
-            "  {:<58}{dispatches:>9}{:>9.3}",
-            "sum, a compute pass for each dispatch",
-            ms(self.sum_ns)
-        )
+        let last = "cuts: passes for single dispatches, beside the step in one";
+        let cuts = (self.whole_ns as f64 - self.sum_ns as f64) / 1e6;
+        writeln!(f, "  {last:<58}{:>9}{cuts:>+9.3}{:>9}", "", percent(cuts / ms(self.whole_ns)))?;
+        writeln!(f, "  {:<58}{dispatches:>9}{:>9.3}{:>9}", "the step", ms(self.whole_ns), percent(1.0))
     }
 }

@@ -18,6 +18,19 @@ pub enum Activations {
     Auto,
 }
 
+/// When sets of kernels are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autotune {
+    /// On GPUs, once.
+    Auto,
+    /// On every adapter, once.
+    On,
+    /// On every adapter, now.
+    Again,
+    /// Never; what was kept of a trial does not count either.
+    Off,
+}
+
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
@@ -135,6 +148,16 @@ pub(super) fn activations(text: &str) -> Result<Activations, String> {
         "auto" => Ok(Activations::Auto),
         "i8" => Ok(Activations::I8),
         _ => Err("it must be f32, i8 or auto".into()),
+    }
+}
+
+pub(super) fn autotune(text: &str) -> Result<Autotune, String> {
+    match text {
+        "auto" => Ok(Autotune::Auto),
+        "on" => Ok(Autotune::On),
+        "again" => Ok(Autotune::Again),
+        "off" => Ok(Autotune::Off),
+        _ => Err("it must be auto, on, again or off".into()),
     }
 }
 
@@ -276,6 +299,8 @@ mod tests {
         check(activations("f32"), Ok(Activations::F32));
         check(activations("i8"), Ok(Activations::I8));
         check(activations("bf16"), Err("f32, i8 or auto"));
+        check(autotune("again"), Ok(Autotune::Again));
+        check(autotune("yes"), Err("auto, on, again or off"));
         check(dash("hello"), Err("-p TEXT"));
         check(json_target("-"), Ok(JsonTarget::Stdout));
         check(json_target("1"), Ok(JsonTarget::Stdout));

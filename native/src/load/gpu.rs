@@ -5,12 +5,12 @@
 use std::time::Instant;
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice};
-use firstlight_engine::model::{Checkpoint, LoadProgress};
+use firstlight_engine::model::{Checkpoint, LoadProgress, Sketch};
 use firstlight_engine::runner::{self, GpuRunner};
 use firstlight_engine::sched::SchedulerConfig;
-use firstlight_shaders::Activations;
 
-use crate::cli::{self, EngineArgs};
+use super::kernels::{self, Wishes};
+use crate::cli::EngineArgs;
 use crate::driver::Drive;
 use crate::executor::{block_on_gpu, drive};
 use crate::failure::Failure;
@@ -28,18 +28,21 @@ pub struct Loaded {
     pub drive: Drive,
     /// Adapter and kernels, in words.
     pub described: String,
+    /// The kernels.
+    pub choice: KernelChoice,
 }
 
 /// Empties `place`, opens the device, brings the weights onto it and warms it up; says on stderr how long each took.
-/// `opened` is told of the device.
+/// `opened` is told of the device. The kernels are `choice`, or what the command line and the adapter say.
 ///
 /// # Errors
-/// Exit code 3 for the adapter, 4 for the model's bytes, 1 for memory and kernels.
+/// Exit code 2 for a file that pins no kernels, 3 for the adapter, 4 for the model's bytes, 1 for memory and kernels.
 pub fn load(
     place: &Place,
     args: &EngineArgs,
     checkpoint: &Checkpoint<FileSource>,
     limits: &SchedulerConfig,
+    choice: Option<KernelChoice>,
     opened: &mut dyn FnMut(&wgpu::Device),
 ) -> Result<Loaded, Failure> {
     drop(place.take());
@@ -48,11 +51,14 @@ pub fn load(
     let options = DeviceOptions { default_limits: args.adapter.default_limits };
     let device = executor::block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
     let handle = device.handle().clone();
-    let activations = match args.activations {
-        cli::Activations::I8 => Activations::I8,
-        cli::Activations::F32 | cli::Activations::Auto => Activations::F32,
+    let choice = match choice {
+        Some(choice) => choice,
+        None => {
+            let wishes =
+                Wishes { adapter: &args.adapter, activations: args.activations, block_size: args.block_size };
+            kernels::choose(wishes, device.facts(), || Sketch::of(checkpoint))?.choice
+        }
     };
-    let choice = KernelChoice { activations, ..KernelChoice::for_adapter(device.facts()) };
     let described = format!("{}: {choice}", device.facts().name);
     opened(&handle);
     let open = Instant::now();
@@ -74,5 +80,5 @@ pub fn load(
         weights.elapsed().as_secs_f64()
     ));
     place.put(runner);
-    Ok(Loaded { drive: Box::new(move || drive(&handle)), described })
+    Ok(Loaded { drive: Box::new(move || drive(&handle)), described, choice })
 }

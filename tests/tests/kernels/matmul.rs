@@ -327,10 +327,11 @@ fn tiled_in_f16_loses_what_half_precision_loses() {
         assert!((1e-9..1e-5).contains(&error), "{} {rows}x{n}x{k}: NMSE {error:e}", program.name);
     };
     for (format, tile) in WeightFormat::ALL.into_iter().zip([32, 64, 32, 64, 32, 32]) {
-        for (n, k, rows) in [(1, 64, 1), (31, 96, tile - 1), (65, 64, tile + 1), (130, 576, 2 * tile)] {
+        for (n, k, rows) in [(1, 64, 1), (31, 64, tile - 1), (65, 64, tile + 1)] {
             check(tiled_in_f16(format, Store::Set, tile), rows, n, k);
         }
     }
+    check(tiled_in_f16(WeightFormat::Q4_1, Store::Set, 32), 64, 130, 576);
     check(biased(tiled_in_f16(WeightFormat::Q8_0, Store::Silu, 32)), 33, 64, 96);
     check(biased(tiled_in_f16(WeightFormat::Q4_1, Store::Add, 64)), 65, 33, 64);
 }
