@@ -24,6 +24,6 @@ pub use pass::{
 pub use pin::PinError;
 pub use pipelines::{Kernel, KernelCache};
 pub use probe::{Probe, ProbeError};
-pub use selftest::{Case, Checked, MAX_NMSE, Shapes, cases, measure, refuse_wrong, self_test};
+pub use selftest::{Case, Checked, MAX_F16_NMSE, MAX_NMSE, Shapes, cases, measure, refuse_wrong, self_test};
 pub use tiles::{MatmulShape, MatmulTile};
 pub use tune::{Trial, TrialTimes, TuneKey, Tuned};

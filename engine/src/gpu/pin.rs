@@ -3,6 +3,7 @@
 //! Never reads a file. Invariant: the words of a choice give that choice back, and a choice that was read fits its adapter.
 
 use firstlight_shaders::Activations;
+use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::weights::Home;
 use serde_json::{Map, Value};
 
@@ -42,11 +43,19 @@ pub enum PinError {
 
 type Words<T> = [(&'static str, T)];
 
-const MATMUL: &Words<MatmulFamily> = &[("lanes", MatmulFamily::Lanes), ("split", MatmulFamily::Split)];
+const MATMUL: &Words<MatmulFamily> = &[
+    ("lanes", MatmulFamily::Lanes),
+    ("split", MatmulFamily::Split),
+    ("quads", MatmulFamily::Quads { lanes: 0 }),
+    ("quads-16", MatmulFamily::Quads { lanes: 16 }),
+    ("quads-32", MatmulFamily::Quads { lanes: 32 }),
+    ("quads-64", MatmulFamily::Quads { lanes: 64 }),
+];
 const HOME: &Words<Home> = &[("buffer", Home::Buffer), ("texture", Home::Texture)];
 const SWITCH: &Words<bool> = &[("on", true), ("off", false)];
 const SAMPLE_ON: &Words<SampleOn> = &[("cpu", SampleOn::Cpu), ("gpu", SampleOn::Gpu)];
 const ACTIVATIONS: &Words<Activations> = &[("f32", Activations::F32), ("i8", Activations::I8)];
+const TILES: &Words<Arithmetic> = &[("f32", Arithmetic::F32), ("f16", Arithmetic::F16)];
 
 /// What is quoted of a value that a file chose.
 const MAX_QUOTED: usize = 60;
@@ -69,7 +78,7 @@ impl KernelChoice {
     /// Its fields, each in a word.
     pub fn words(self) -> Vec<(&'static str, &'static str)> {
         // Named one by one: a field that is added here and not below is found by the test of this file.
-        let Self { matmul, home, work_home, subgroups, sample_on, activations } = self;
+        let Self { matmul, home, work_home, subgroups, sample_on, activations, tile_arithmetic } = self;
         vec![
             ("matmul", word(MATMUL, matmul)),
             ("weights", word(HOME, home)),
@@ -77,6 +86,7 @@ impl KernelChoice {
             ("subgroups", word(SWITCH, subgroups)),
             ("sampling", word(SAMPLE_ON, sample_on)),
             ("activations", word(ACTIVATIONS, activations)),
+            ("tiles", word(TILES, tile_arithmetic)),
         ]
     }
 
@@ -88,6 +98,7 @@ impl KernelChoice {
             "subgroups" => self.subgroups = read(SWITCH, "subgroups", value)?,
             "sampling" => self.sample_on = read(SAMPLE_ON, "sampling", value)?,
             "activations" => self.activations = read(ACTIVATIONS, "activations", value)?,
+            "tiles" => self.tile_arithmetic = read(TILES, "tiles", value)?,
             _ => {
                 let name = name.chars().take(MAX_QUOTED).collect();
                 return Err(PinError::UnknownField { name, known: self.field_names() });
@@ -142,11 +153,28 @@ impl KernelChoice {
             };
             return unfit(format!("subgroups of 8 or more lanes are needed, and {} has {has}", facts.name));
         }
-        if self.matmul == MatmulFamily::Split && (self.home, self.work_home) != (Home::Buffer, Home::Buffer) {
-            return unfit("the kernels of matmul split read buffers; weights and work must be buffer".into());
+        let lanes = self.matmul.lanes();
+        if lanes > 0 && !(facts.subgroups && facts.subgroup_min_size >= lanes) {
+            return unfit(format!(
+                "matmul quads-{lanes} wants {lanes} lanes in every subgroup, and {} does not promise them; quads does \
+                 without",
+                facts.name
+            ));
+        }
+        let family = word(MATMUL, self.matmul);
+        let is_lanes = self.matmul == MatmulFamily::Lanes;
+        if !is_lanes && (self.home, self.work_home) != (Home::Buffer, Home::Buffer) {
+            return unfit(format!(
+                "the kernels of matmul {family} read buffers; weights and work must be buffer"
+            ));
         }
         if !self.has(self.activations) {
-            return unfit("the kernels of matmul split multiply f32; activations must be f32".into());
+            return unfit(format!("the kernels of matmul {family} multiply f32; activations must be f32"));
+        }
+        if self.tile_arithmetic == Arithmetic::F16 && (is_lanes || !facts.f16) {
+            let reason =
+                if is_lanes { "matmul lanes has no tiles" } else { "the adapter lacks 16-bit floats" };
+            return unfit(format!("{reason}; tiles must be f32"));
         }
         Ok(())
     }
@@ -190,6 +218,7 @@ pub(super) mod tests {
                     subgroups: !choice.subgroups,
                     sample_on: SampleOn::Cpu,
                     activations: Activations::I8,
+                    tile_arithmetic: Arithmetic::F16,
                 };
                 assert_eq!(other.with(&choice.to_json(), &facts), Ok(choice));
                 let text = serde_json::json!({ "chosen": { "choice": choice.to_json() } }).to_string();
@@ -200,7 +229,7 @@ pub(super) mod tests {
 
     fn check(text: &str, facts: &AdapterFacts, expected: &str) {
         match KernelChoice::pinned(text.as_bytes(), facts) {
-            Ok(choice) => assert_eq!(choice.to_string(), expected, "{text}"),
+            Ok(choice) => assert!(choice.to_string().contains(expected), "{text}: {choice}"),
             Err(error) => assert!(error.to_string().contains(expected), "{text}: {error}"),
         }
     }
@@ -226,5 +255,11 @@ pub(super) mod tests {
         check(r#"{"subgroups": "on"}"#, &facts(true, 0), "an adapter has none");
         check(r#"{"weights": "texture"}"#, &gpu, "weights and work must be buffer");
         check(r#"{"activations": "i8"}"#, &gpu, "activations must be f32");
+        check(r#"{"matmul": "quads"}"#, &gpu, "matmul quads, weights in buffers, without subgroups");
+        check(r#"{"matmul": "quads-64"}"#, &gpu, "wants 64 lanes in every subgroup");
+        check(r#"{"tiles": "f16"}"#, &gpu, "the adapter lacks 16-bit floats; tiles must be f32");
+        let halves = AdapterFacts { f16: true, ..gpu };
+        check(r#"{"tiles": "f16"}"#, &halves, "quads of 32 lanes, weights in buffers, without subgroups");
+        check(r#"{"tiles": "f16"}"#, &lavapipe, "matmul lanes has no tiles");
     }
 }

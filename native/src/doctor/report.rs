@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_numbers_is_wrong_and_still_json() {
-        let report = KernelReport::from(&Checked { kernel: "k".into(), nmse: f64::INFINITY });
+        let report = KernelReport::from(&Checked { kernel: "k".into(), nmse: f64::INFINITY, max_nmse: 1e-8 });
         assert_eq!((report.ok, report.nmse), (false, None));
         assert!(report.to_string().contains("WRONG"), "{report}");
         let json = serde_json::to_value(&report).expect("it is JSON");
