@@ -24,6 +24,9 @@ pub struct Params {
     pub num_tokens: u32,
 }
 
+/// Tokens from here on are names: `SAMPLED + i` is the token that the pass before chose for its sample row `i`.
+pub const SAMPLED: u32 = 1 << 31;
+
 /// The uniform's members and where they lie.
 pub const PARAMS: &[(&str, u32)] = &[
     ("y_pitch", offset_of!(Params, y_pitch) as u32),
@@ -33,14 +36,22 @@ pub const PARAMS: &[(&str, u32)] = &[
     ("num_tokens", offset_of!(Params, num_tokens) as u32),
 ];
 
-/// The kernel for an embedding stored as `format`, at `home`.
+/// The kernel for an embedding stored as `format`, at `home`. Bindings: `Params`, rows `[rows]` of (token or name, ...),
+/// weights, scales, the tokens that names mean, y `[rows][y_pitch]`.
 pub fn program(format: WeightFormat, home: Home) -> Result<Program, ComposeError> {
     let wgsl = compose(&[], include_str!("embed.wgsl"), &weight_snippets(format, home))?;
     let [data, scales] = weight_bindings(format, home);
     Ok(Program {
         name: format!("embed/{}/{}", format.name(), home.name()),
         wgsl,
-        bindings: vec![BindingKind::Uniform, BindingKind::Read, data, scales, BindingKind::ReadWrite],
+        bindings: vec![
+            BindingKind::Uniform,
+            BindingKind::Read,
+            data,
+            scales,
+            BindingKind::Read,
+            BindingKind::ReadWrite,
+        ],
         subgroups: false,
     })
 }

@@ -8,14 +8,20 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
+@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token or name, position, slot, sequence
 // Bindings 2 and 3 are the weights: see data_*.wgsl and scales_*.wgsl.
-@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>; // [M][y_pitch]
+@group(0) @binding(4) var<storage, read> sampled: array<u32>; // tokens that the pass before chose
+@group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>; // [M][y_pitch]
+
+// Tokens from here on are names: SAMPLED + i is sampled[i].
+const SAMPLED: u32 = 0x80000000u;
 
 @compute @workgroup_size(32)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = id.x;
-    let token = rows[id.y].x - params.first_token;
+    let name = rows[id.y].x;
+    let is_name = name >= SAMPLED;
+    let token = select(name, sampled[select(0u, name - SAMPLED, is_name)], is_name) - params.first_token;
     // A token before this piece wraps round to a huge one.
     if (i >= params.width_vec4s || token >= params.num_tokens) {
         return;

@@ -11,7 +11,7 @@ use firstlight_shaders::sample::NO_TOKEN;
 use crate::clock::{Clock, Nanos};
 use crate::request::{FinishReason, RejectReason, Request, RequestId, SampledToken};
 use crate::runner::{ModelRunner, RunnerError, RunnerOutput};
-use crate::sched::{Batch, Sampled, Scheduler, SchedulerConfig, SchedulerOutput};
+use crate::sched::{Ahead, Batch, Sampled, Scheduler, SchedulerConfig, SchedulerOutput};
 use crate::text::{AnswerText, Tokenizer};
 use crate::timeline::{
     ClockLabel, EngineLabels, ModelLabel, PassTimes, RequestLabels, RequestTimeline, StepRecord, StepRing,
@@ -110,6 +110,8 @@ pub struct EngineCounters {
     pub prompt_tokens_total: u64,
     /// Tokens sampled.
     pub generation_tokens_total: u64,
+    /// Tokens computed ahead for requests that had ended by then.
+    pub surplus_tokens_total: u64,
 }
 
 impl EngineCounters {
@@ -122,6 +124,21 @@ impl EngineCounters {
     pub fn kv_cache_usage(&self) -> f64 {
         self.blocks_used() as f64 / self.blocks_total.max(1) as f64
     }
+}
+
+/// A step on its way: what was decided, and what of its tokens is anybody's.
+struct StepInHand {
+    pass: SchedulerOutput,
+    batch: Batch,
+    /// For each sample row of a step ahead, whether its request is still there; empty where all are.
+    wanted: Vec<bool>,
+    record: StepRecord,
+}
+
+/// A step that was submitted while the one before it was running.
+struct StepAhead {
+    decided: Ahead,
+    submit_at: Nanos,
 }
 
 /// The engine. See the module.
@@ -137,6 +154,10 @@ pub struct Engine<R: ModelRunner, C: Clock> {
     events: Vec<RequestEvent>,
     steps_total: u64,
     generation_tokens_total: u64,
+    surplus_tokens_total: u64,
+    /// Submitted, and not yet the present step.
+    ahead: Option<StepAhead>,
+    runs_ahead: bool,
     steps: StepRing,
     timelines_broken_total: u64,
     last_broken: Option<TimelineBroken>,
@@ -165,6 +186,9 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             events: Vec::new(),
             steps_total: 0,
             generation_tokens_total: 0,
+            surplus_tokens_total: 0,
+            ahead: None,
+            runs_ahead: true,
             steps: StepRing::new(STEPS_KEPT),
             timelines_broken_total: 0,
             last_broken: None,
@@ -210,38 +234,75 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     }
 
     /// One step: decide, execute, apply. An `Err` still carries every event.
+    ///
+    /// Where the tokens are chosen on the device, the step after this one is decided and submitted before this one's tokens
+    /// are read, so that the device does not wait for us: see [`Scheduler::schedule_ahead`].
     pub async fn step(&mut self) -> Result<StepOutput, Box<StepFailed>> {
+        let Some(mut step) = self.next_step() else { return Ok(self.output(None)) };
+        let next = self.decide_ahead(&step);
+        if step.record.ahead_ns.is_none() {
+            step.record.submit_at = self.clock.now();
+        }
+        let result = match &next {
+            Some(next) => self.runner.execute_ahead(&step.batch, &next.decided.batch).await,
+            None => self.runner.execute(&step.batch).await,
+        };
+        let now = self.clock.now();
+        step.record.done_at = now;
+        self.steps_total += 1;
+        match result.and_then(|output| self.plausible(&step.batch, output)) {
+            Ok(output) => {
+                // Only now: where this step is dropped at its await, so is what was to follow it.
+                self.ahead = next;
+                step.record.gpu_ns = output.gpu_ns;
+                step.record.stages = output.stages;
+                self.apply(&step, output.tokens, now);
+                Ok(self.output(Some(step.record)))
+            }
+            Err(error) => {
+                step.record.failed = true;
+                for timeline in self.scheduler.fail_running(now) {
+                    self.finished(timeline);
+                }
+                Err(Box::new(StepFailed { error, output: self.output(Some(step.record)) }))
+            }
+        }
+    }
+
+    /// The step that was submitted ahead, if anybody of it is left; else what a pass decides, if there is anything to do.
+    fn next_step(&mut self) -> Option<StepInHand> {
         let schedule_at = self.clock.now();
+        if let Some(StepAhead { decided, submit_at }) = self.ahead.take() {
+            let rows = decided.batch.sample_rows.len() as u64;
+            if let Some(confirmed) = self.scheduler.confirm(&decided, schedule_at) {
+                self.surplus_tokens_total += rows - confirmed.pass.scheduled.len() as u64;
+                let mut record = self.record(&confirmed.pass, schedule_at);
+                record.ahead_ns = Some(schedule_at - submit_at);
+                let Ahead { batch, .. } = decided;
+                return Some(StepInHand { pass: confirmed.pass, batch, wanted: confirmed.wanted, record });
+            }
+            self.surplus_tokens_total += rows;
+        }
         let mut pass = self.scheduler.schedule(schedule_at);
         for timeline in std::mem::take(&mut pass.ended) {
             self.finished(timeline);
         }
         if pass.scheduled.is_empty() {
-            return Ok(self.output(None));
+            return None;
         }
         let batch = self.scheduler.batch(&pass);
-        let mut record = self.record(&pass, schedule_at);
-        record.submit_at = self.clock.now();
-        let result = self.runner.execute(&batch).await;
-        let now = self.clock.now();
-        record.done_at = now;
-        self.steps_total += 1;
-        match result.and_then(|output| self.plausible(&batch, output)) {
-            Ok(output) => {
-                record.gpu_ns = output.gpu_ns;
-                record.stages = output.stages;
-                let gpu = PassTimes { gpu_ns: output.gpu_ns, profiled: output.stages.is_some() };
-                self.apply(&pass, output.tokens, gpu, now);
-                Ok(self.output(Some(record)))
-            }
-            Err(error) => {
-                record.failed = true;
-                for timeline in self.scheduler.fail_running(now) {
-                    self.finished(timeline);
-                }
-                Err(Box::new(StepFailed { error, output: self.output(Some(record)) }))
-            }
+        let record = self.record(&pass, schedule_at);
+        Some(StepInHand { pass, batch, wanted: Vec::new(), record })
+    }
+
+    /// The step after `step`, where it can be decided without its tokens.
+    fn decide_ahead(&mut self, step: &StepInHand) -> Option<StepAhead> {
+        if !self.runs_ahead || !self.runner.runs_ahead(&step.batch) {
+            return None;
         }
+        let now = self.clock.now();
+        let decided = self.scheduler.schedule_ahead(&step.pass, now)?;
+        Some(StepAhead { decided, submit_at: self.clock.now() })
     }
 
     /// A device that answers nonsense has failed: its tokens must not reach a table that they index.
@@ -263,9 +324,16 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         }
     }
 
-    fn apply(&mut self, pass: &SchedulerOutput, tokens: Vec<SampledToken>, gpu: PassTimes, now: Nanos) {
+    fn apply(&mut self, step: &StepInHand, mut tokens: Vec<SampledToken>, now: Nanos) {
+        let mut wanted = step.wanted.iter();
+        tokens.retain(|_| *wanted.next().unwrap_or(&true));
         let ids: Vec<u32> = tokens.iter().map(|sampled| sampled.token).collect();
-        let owners = self.scheduler.apply(pass, &ids, gpu, now);
+        let gpu = PassTimes {
+            gpu_ns: step.record.gpu_ns,
+            profiled: step.record.stages.is_some(),
+            ahead: step.record.ahead_ns.is_some(),
+        };
+        let owners = self.scheduler.apply(&step.pass, &ids, gpu, now);
         self.generation_tokens_total += ids.len() as u64;
         let mut ends = Vec::new();
         for (owner, token) in owners.into_iter().zip(tokens) {
@@ -335,6 +403,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             schedule_at,
             submit_at: schedule_at,
             done_at: schedule_at,
+            ahead_ns: None,
             gpu_ns: None,
             stages: None,
             failed: false,
@@ -347,6 +416,11 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             blocks_total: counters.blocks_total as u32,
             preempted: pass.preempted.clone(),
         }
+    }
+
+    /// Whether steps are submitted ahead where they can be; they are until this says otherwise.
+    pub fn run_ahead(&mut self, on: bool) {
+        self.runs_ahead = on;
     }
 
     /// Gauges and counters.
@@ -364,6 +438,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             prefix_hits_total: prefixes.hits,
             prompt_tokens_total: self.scheduler.prompt_tokens(),
             generation_tokens_total: self.generation_tokens_total,
+            surplus_tokens_total: self.surplus_tokens_total,
         }
     }
 
@@ -405,6 +480,8 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     /// A new runner after the device was lost; the old one comes back. No running request survives a failure, so the
     /// new runner's KV cache may hold anything.
     pub fn replace_runner(&mut self, runner: R) -> R {
+        // What the old one has begun, the new one knows nothing of.
+        self.ahead = None;
         std::mem::replace(&mut self.runner, runner)
     }
 }

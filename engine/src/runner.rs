@@ -32,8 +32,25 @@ pub struct RunnerOutput {
 
 /// Executes batches on one model.
 pub trait ModelRunner {
-    /// Runs one forward pass over `batch` and samples.
+    /// Runs one forward pass over `batch` and samples. A batch [ahead](Batch::ahead) runs already: it was the `next` of the
+    /// call before, and is only read.
     fn execute(&mut self, batch: &Batch) -> impl Future<Output = Result<RunnerOutput, RunnerError>>;
+
+    /// Whether a next batch may be handed over together with this one: it can, where the tokens of this one are chosen on
+    /// the device.
+    fn runs_ahead(&self, _batch: &Batch) -> bool {
+        false
+    }
+
+    /// The same as [`Self::execute`], and submits `next`, a batch ahead, before it waits. Where the call after this one is
+    /// for another batch, what `next` gives is never read. Only called where `batch` [allows](Self::runs_ahead) it.
+    fn execute_ahead(
+        &mut self,
+        batch: &Batch,
+        _next: &Batch,
+    ) -> impl Future<Output = Result<RunnerOutput, RunnerError>> {
+        self.execute(batch)
+    }
 
     /// Asks for [`RunnerOutput::stages`] from the next pass on, which makes passes slower; a runner that cannot tell says
     /// nothing.
@@ -43,6 +60,16 @@ pub trait ModelRunner {
 impl<R: ModelRunner + ?Sized> ModelRunner for &mut R {
     fn execute(&mut self, batch: &Batch) -> impl Future<Output = Result<RunnerOutput, RunnerError>> {
         (**self).execute(batch)
+    }
+    fn runs_ahead(&self, batch: &Batch) -> bool {
+        (**self).runs_ahead(batch)
+    }
+    fn execute_ahead(
+        &mut self,
+        batch: &Batch,
+        next: &Batch,
+    ) -> impl Future<Output = Result<RunnerOutput, RunnerError>> {
+        (**self).execute_ahead(batch, next)
     }
     fn profile(&mut self, on: bool) {
         (**self).profile(on);

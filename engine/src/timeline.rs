@@ -63,6 +63,9 @@ pub struct RequestTimeline {
     pass_gpu_ns: Option<u64>,
     gpu: Option<GpuTimes>,
     profiled: bool,
+    /// The last pass ran ahead; and the tokens of all that did.
+    pass_ahead: bool,
+    ahead_tokens: u32,
     finish: Option<(FinishReason, Option<RejectReason>)>,
     broken: Option<TimelineBroken>,
     sealed: bool,
@@ -103,6 +106,8 @@ impl RequestTimeline {
             pass_gpu_ns: None,
             gpu: None,
             profiled: false,
+            pass_ahead: false,
+            ahead_tokens: 0,
             finish: None,
             broken: None,
             sealed: false,
@@ -272,6 +277,7 @@ impl RequestTimeline {
     fn pass_was(&mut self, pass: PassTimes) {
         self.pass_gpu_ns = pass.gpu_ns;
         self.profiled |= pass.profiled;
+        self.pass_ahead = pass.ahead;
         if let (None, Some(gpu_ns)) = (self.stamps.first_token, pass.gpu_ns) {
             self.gpu.get_or_insert_default().forward_ns += gpu_ns;
         }
@@ -302,6 +308,7 @@ impl RequestTimeline {
             self.first_token_residency_idx = Some(self.residency.len() - 1);
         }
         self.tokens.generated += 1;
+        self.ahead_tokens += u32::from(self.pass_ahead);
         if let (2, Some(gpu)) = (self.tokens.generated, &mut self.gpu) {
             gpu.first_decode_ns = self.pass_gpu_ns;
         }
@@ -389,6 +396,10 @@ impl RequestTimeline {
     /// Whether a pass of it was cut into stages: its times are longer than usual.
     pub fn is_profiled(&self) -> bool {
         self.profiled
+    }
+    /// Tokens of passes that were submitted before the pass before them was read.
+    pub fn ahead_tokens(&self) -> u32 {
+        self.ahead_tokens
     }
     /// Evictions.
     pub fn preemptions(&self) -> u32 {

@@ -31,6 +31,7 @@ pub mod goals;
 pub mod load;
 pub mod micro;
 pub mod outcome;
+pub mod pace;
 pub mod page;
 pub mod plot;
 pub mod prompts;

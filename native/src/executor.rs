@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use firstlight_engine::gpu::Awaited;
+
 /// Runs `future` to its end, polling `device` whenever it waits.
 ///
 /// A device that is lost resolves its pending callbacks with an error, so the future ends in that case too.
@@ -16,9 +18,19 @@ pub fn block_on_gpu<F: Future>(device: &wgpu::Device, future: F) -> F::Output {
 
 /// Waits until the work submitted to `device` is done, and lets its callbacks run.
 pub fn drive(device: &wgpu::Device) {
+    wait(device, wgpu::PollType::wait_indefinitely());
+}
+
+/// The same, but waits no longer than for the submit that is awaited, where one is.
+pub fn drive_awaited(device: &wgpu::Device, awaited: &Awaited) {
+    let submission_index = awaited.take();
+    wait(device, wgpu::PollType::Wait { submission_index, timeout: None });
+}
+
+fn wait(device: &wgpu::Device, until: wgpu::PollType) {
     // wgpu panics where the driver loses the device in mid-wait. By then the engine's callback has been told of the loss, and
     // the next poll of the future says so: a step that failed, not a process that died.
-    let polled = catch_unwind(AssertUnwindSafe(|| device.poll(wgpu::PollType::wait_indefinitely())));
+    let polled = catch_unwind(AssertUnwindSafe(|| device.poll(until)));
     if !matches!(polled, Ok(Ok(_))) {
         // Giving way keeps the loop from burning a core.
         std::thread::yield_now();

@@ -374,6 +374,7 @@ fn logits(caps: LimitCaps, model: &TinyModel, choice: KernelChoice) -> (Vec<f32>
     // The last token is of the last piece of the embedding.
     let tokens = [7, 2047, 2048, 4095, 4096, model.vocab_size as u32 - 1];
     let batch = Batch {
+        ahead: false,
         block_copies: Vec::new(),
         token_ids: tokens.to_vec(),
         positions: (0..6).collect(),

@@ -85,6 +85,7 @@ fn rows(tokens: &[u32], start: u32, block_size: u32) -> Batch {
     let end = start + num_rows;
     let params = Arc::new(SamplingParams::default());
     Batch {
+        ahead: false,
         block_copies: Vec::new(),
         token_ids: tokens.to_vec(),
         positions: (start..end).collect(),

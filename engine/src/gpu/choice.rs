@@ -136,7 +136,7 @@ impl KernelChoice {
             // Attention in workgroup memory reads one position a thread, and gains nothing by a gather.
             work_home: if subgroups { Home::Texture } else { Home::Buffer },
             subgroups,
-            sample_on: SampleOn::Cpu,
+            sample_on: SampleOn::Gpu,
             activations: Activations::F32,
             tile_arithmetic: Arithmetic::F32,
         }

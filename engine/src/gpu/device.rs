@@ -2,7 +2,7 @@
 //!
 //! Never polls: the host drives the device. Invariant: no wgpu error reaches wgpu's default handler, which would panic.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::DeviceError;
 use crate::error::RunnerError;
@@ -94,10 +94,27 @@ impl Default for LimitCaps {
     }
 }
 
+/// The submit that a step waits for now. Whoever waits for the device waits for this one and not for the last one, which may
+/// be the step after.
+#[derive(Clone, Default)]
+pub struct Awaited(Arc<Mutex<Option<wgpu::SubmissionIndex>>>);
+
+impl Awaited {
+    pub(crate) fn set(&self, index: wgpu::SubmissionIndex) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
+    }
+
+    /// Takes it: whoever asks again has nothing to wait for but everything.
+    pub fn take(&self) -> Option<wgpu::SubmissionIndex> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 /// An open device with the facts that hold for it (not for its adapter: `--default-limits` asks for less).
 pub struct Device {
     pub(crate) wgpu: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
+    pub(crate) awaited: Awaited,
     facts: AdapterFacts,
     doubted: bool,
     lost: Arc<OnceLock<String>>,
@@ -149,7 +166,8 @@ impl Device {
         }));
         let facts = AdapterFacts::new(index, &info, features, &limits);
         let doubted = !facts.is_cpu;
-        Ok(Self { wgpu: device, queue, facts, doubted, lost, fault })
+        let awaited = Awaited::default();
+        Ok(Self { wgpu: device, queue, awaited, facts, doubted, lost, fault })
     }
 
     /// What this device is and can do.
@@ -160,6 +178,11 @@ impl Device {
     /// The wgpu device, for the host that polls it.
     pub fn handle(&self) -> &wgpu::Device {
         &self.wgpu
+    }
+
+    /// What to wait for, for the same host.
+    pub fn awaited(&self) -> Awaited {
+        self.awaited.clone()
     }
 
     /// Whether the device is gone.

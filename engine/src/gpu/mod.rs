@@ -15,11 +15,11 @@ mod tiles;
 mod tune;
 
 pub use choice::{KernelChoice, MatmulFamily, SampleOn, why};
-pub use device::{AdapterFacts, Device, DeviceOptions, LimitCaps};
+pub use device::{AdapterFacts, Awaited, Device, DeviceOptions, LimitCaps};
 pub use memory::{Binding, Buffer, LineTexture, Resource};
 pub use pass::{
-    Copy, Dispatch, Elapsed, Extent, Pass, Stage, TIMESTAMP_BYTES, Tile, Timestamps, Timing, Wanted, Work,
-    run,
+    Copy, Dispatch, Elapsed, Extent, Pass, Stage, Submitted, TIMESTAMP_BYTES, Tile, Timestamps, Timing,
+    Wanted, Work, read, run, submit,
 };
 pub use pin::PinError;
 pub use pipelines::{Kernel, KernelCache};

@@ -233,7 +233,8 @@ pub enum Timing<'a> {
 }
 
 impl<'a> Timing<'a> {
-    fn timestamps(self) -> Option<&'a Timestamps> {
+    /// What it is timed with.
+    pub fn timestamps(self) -> Option<&'a Timestamps> {
         match self {
             Self::Off => None,
             Self::Whole(t) | Self::ByStage(t) | Self::ByDispatch(t) => Some(t),
@@ -305,16 +306,18 @@ pub struct Pass<'a> {
     pub timing: Timing<'a>,
 }
 
-/// Encodes `pass` into one submit, reads what is wanted back through `readback`, one behind the other, and tells the time
-/// of its dispatches on the GPU's clock.
-///
-/// # Errors
-/// The device is lost, out of memory, or refused a call.
-pub async fn run(
-    device: &Device,
-    pass: &Pass<'_>,
-    readback: &Buffer,
-) -> Result<(Vec<u8>, Elapsed), RunnerError> {
+/// A pass that was submitted and not read yet.
+pub struct Submitted {
+    index: wgpu::SubmissionIndex,
+    /// Bytes of stamps, and of stamps and what is wanted.
+    stamp_bytes: u64,
+    end: u64,
+    /// The first dispatch of each compute pass.
+    parts: Vec<usize>,
+}
+
+/// Encodes `pass` into one submit, and what is wanted of it into `readback`, one behind the other.
+pub fn submit(device: &Device, pass: &Pass<'_>, readback: &Buffer) -> Submitted {
     let mut encoder = device.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
     for copy in pass.copies {
         match *copy {
@@ -337,7 +340,23 @@ pub async fn run(
         encoder.copy_buffer_to_buffer(&from.wgpu, 0, &readback.wgpu, end, *bytes);
         end += bytes;
     }
-    device.queue.submit([encoder.finish()]);
+    let index = device.queue.submit([encoder.finish()]);
+    Submitted { index, stamp_bytes, end, parts }
+}
+
+/// Waits for a pass that went to `readback`: what was wanted of it, one behind the other, and the time of its dispatches on
+/// the GPU's clock.
+///
+/// # Errors
+/// The device is lost, out of memory, or refused a call.
+pub async fn read(
+    device: &Device,
+    submitted: Submitted,
+    timestamps: Option<&Timestamps>,
+    readback: &Buffer,
+) -> Result<(Vec<u8>, Elapsed), RunnerError> {
+    let Submitted { index, stamp_bytes, end, parts } = submitted;
+    device.awaited.set(index);
     let read = readback.read(device, end).await;
     // Why the device failed says more than that its buffer could not be read.
     if let Some(failure) = device.take_failure() {
@@ -346,6 +365,19 @@ pub async fn run(
     let mut bytes = read?;
     let data = bytes.split_off(stamp_bytes as usize);
     Ok((data, timestamps.map(|t| t.elapsed(&bytes, &parts)).unwrap_or_default()))
+}
+
+/// [`submit`] and [`read`].
+///
+/// # Errors
+/// As [`read`].
+pub async fn run(
+    device: &Device,
+    pass: &Pass<'_>,
+    readback: &Buffer,
+) -> Result<(Vec<u8>, Elapsed), RunnerError> {
+    let submitted = submit(device, pass, readback);
+    read(device, submitted, pass.timing.timestamps(), readback).await
 }
 
 /// Encodes the dispatches; gives back the first dispatch of each compute pass.

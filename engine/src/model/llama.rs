@@ -48,8 +48,10 @@ pub struct Llama {
     pub logits: Buffer,
     /// Floats a row of `logits`.
     pub logits_pitch: u32,
-    /// Where the GPU samples: what it reads and where it writes.
+    /// Where the GPU samples: what it reads.
     pub sampler: Option<Sampler>,
+    /// `[max_num_seqs]` token ids that the GPU sampled last, if it does: the next pass may begin with them.
+    pub sampled_tokens: Buffer,
     /// Tokens of the vocabulary.
     pub vocab_size: u32,
     /// GPU bytes of weights.
@@ -62,8 +64,6 @@ pub struct Llama {
 pub struct Sampler {
     /// `[max_num_seqs]` [`sample::Row`]s.
     pub choices: Buffer,
-    /// `[max_num_seqs]` token ids.
-    pub tokens: Buffer,
 }
 
 /// Loads the model of `loader.checkpoint` and lays out its pass.
@@ -77,6 +77,7 @@ pub async fn load<S: WeightSource>(
     let table_pitch = limits.max_model_len.div_ceil(limits.block_size);
     let rows = device.storage("batch rows", u64::from(limits.max_batch_tokens) * 16).await?;
     let sample_rows = device.storage("sample rows", u64::from(limits.max_num_seqs) * 4).await?;
+    let sampled_tokens = device.storage("sampled tokens", u64::from(limits.max_num_seqs) * 4).await?;
     let tables_bytes = u64::from(limits.max_num_seqs) * u64::from(table_pitch) * 4;
     let block_tables = device.storage("block tables", tables_bytes).await?;
     let divisors = match loader.checkpoint.tensor(TensorRole::RopeFreqs) {
@@ -107,7 +108,7 @@ pub async fn load<S: WeightSource>(
     let embedding_part = [Part { weight: required(TensorRole::Embedding)?, bias: None }];
     let embedding =
         loader.load("embedding", &embedding_part, config.vocab_size, &whole(config.vocab_size)).await?;
-    plan_embedding(planner, &config, &embedding, &rows, &hidden).await?;
+    plan_embedding(planner, &config, &embedding, [&rows, &sampled_tokens], &hidden).await?;
 
     let block_bytes = u64::from(limits.block_size) * u64::from(config.num_kv_heads * config.head_dim) * 4;
     let kv_cache =
@@ -144,10 +145,11 @@ pub async fn load<S: WeightSource>(
     };
     let head = head.as_ref().unwrap_or(&embedding);
     planner.matmul(Extent::Samples, &sampled, head, Store::Set, &logits, 0).await?;
-    let sampler = plan_sampler(planner, &config, &logits, limits.max_num_seqs).await?;
+    let sampler = plan_sampler(planner, &config, &logits, &sampled_tokens, limits.max_num_seqs).await?;
     let Resource::Buffer(logits_buffer) = logits.buffer else { unreachable!("only factors live elsewhere") };
     Ok(Llama {
         sampler,
+        sampled_tokens,
         dispatches: planner.take(),
         rows,
         sample_rows,
@@ -184,6 +186,7 @@ async fn plan_sampler(
     planner: &mut Planner<'_>,
     config: &ModelConfig,
     logits: &RowBuffer,
+    tokens: &Buffer,
     max_num_seqs: u32,
 ) -> Result<Option<Sampler>, LoadFailure> {
     if planner.choice().sample_on == SampleOn::Cpu || config.vocab_size > sample::MAX_VOCAB {
@@ -192,13 +195,12 @@ async fn plan_sampler(
     let rows = u64::from(max_num_seqs);
     let choices =
         planner.device().storage("sampling parameters", rows * size_of::<sample::Row>() as u64).await?;
-    let tokens = planner.device().storage("sampled tokens", rows * 4).await?;
     let params = sample::Params { vocab: config.vocab_size, pitch: logits.pitch };
     planner.enter(Stage::Sample);
     let bindings = [logits.buffer.binding(), choices.binding(), tokens.binding()];
     planner.rows_in_x(Extent::Samples, sample::program()?, bytemuck::bytes_of(&params), &bindings).await?;
     planner.moves(4 * logits.pitch);
-    Ok(Some(Sampler { choices, tokens }))
+    Ok(Some(Sampler { choices }))
 }
 
 fn tensor<S: WeightSource>(checkpoint: &Checkpoint<S>, role: TensorRole) -> Result<&TensorInfo, LoadError> {
@@ -239,7 +241,7 @@ async fn plan_embedding(
     planner: &mut Planner<'_>,
     config: &ModelConfig,
     embedding: &Matrix,
-    rows: &Buffer,
+    [rows, sampled_tokens]: [&Buffer; 2],
     hidden: &RowBuffer,
 ) -> Result<(), LoadFailure> {
     for shard in &embedding.shards {
@@ -252,8 +254,13 @@ async fn plan_embedding(
         };
         let program = embed::program(embedding.format, planner.choice().home)?;
         let grid = embed::workgroups(&params, 1);
-        let bindings =
-            [rows.binding(), shard.data.binding(), shard.scales.binding(), hidden.buffer.binding()];
+        let bindings = [
+            rows.binding(),
+            shard.data.binding(),
+            shard.scales.binding(),
+            sampled_tokens.binding(),
+            hidden.buffer.binding(),
+        ];
         planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
         planner.moves(4 * hidden.pitch);
     }

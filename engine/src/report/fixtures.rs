@@ -81,6 +81,7 @@ pub(super) fn step(id: u64, schedule_at: Nanos, done_at: Nanos, decode_rows: u32
         schedule_at,
         submit_at: schedule_at,
         done_at,
+        ahead_ns: None,
         gpu_ns: None,
         stages: None,
         failed: false,

@@ -9,7 +9,7 @@ use super::{ModelRunner, RunnerError, RunnerOutput, StepProfile, StepShape};
 use crate::error::LoadError;
 use crate::gpu::{
     self, Buffer, Device, Dispatch, Elapsed, KernelCache, KernelChoice, MatmulShape, Pass, Shapes, Stage,
-    TIMESTAMP_BYTES, Timestamps, Timing, Wanted,
+    Submitted, TIMESTAMP_BYTES, Timestamps, Timing, Wanted,
 };
 use crate::model::{
     Checkpoint, Llama, LoadFailure, LoadProgress, MatrixLoader, PassLimits, Planner, TensorRole,
@@ -26,13 +26,28 @@ pub struct GpuRunner {
     model: Llama,
     limits: PassLimits,
     choice: KernelChoice,
-    readback: Buffer,
+    /// Passes write to them in turn: one may be on its way while the other is read.
+    readbacks: [Buffer; 2],
+    turn: usize,
+    /// A batch ahead that was submitted.
+    ahead: Option<Begun>,
     timestamps: Option<Timestamps>,
     by_stage: bool,
     num_kernels: usize,
     warm_up_rows: Vec<u32>,
     /// Bytes of the step's inputs, reused.
     upload: Vec<u32>,
+    /// One row of logits, reused.
+    logits_row: Vec<f32>,
+}
+
+/// A pass on its way.
+struct Begun {
+    submitted: Submitted,
+    /// Which of the read-back buffers it goes to.
+    readback_idx: usize,
+    /// It is cut into stages.
+    by_stage: bool,
 }
 
 impl From<&SchedulerConfig> for PassLimits {
@@ -77,9 +92,11 @@ impl GpuRunner {
         let model = llama::load(&mut loader, &mut planner, limits).await?;
         let products = planner.products().to_vec();
         let logits_bytes = u64::from(limits.max_num_seqs) * u64::from(model.logits_pitch) * 4;
-        let readback = device
-            .readback("read-back", TIMESTAMP_BYTES + u64::from(limits.max_num_seqs) * 4 + logits_bytes)
-            .await?;
+        let readback_bytes = TIMESTAMP_BYTES + u64::from(limits.max_num_seqs) * 4 + logits_bytes;
+        let readbacks = [
+            device.readback("read-back", readback_bytes).await?,
+            device.readback("read-back of every other pass", readback_bytes).await?,
+        ];
         let timestamps = Timestamps::new(&device);
         let num_kernels = kernels.kernels().count();
         if device.is_doubted() {
@@ -91,12 +108,15 @@ impl GpuRunner {
             model,
             limits,
             choice,
-            readback,
+            readbacks,
+            turn: 0,
+            ahead: None,
             timestamps,
             by_stage: false,
             num_kernels,
             warm_up_rows,
             upload: Vec::new(),
+            logits_row: Vec::new(),
         })
     }
 
@@ -114,7 +134,8 @@ impl GpuRunner {
                 bytemuck::cast_slice(&vec![0u32; samples as usize]),
             );
             self.device.write(&self.model.block_tables, 0, &[0; 4]);
-            self.pass(rows, samples, &[], false).await?;
+            let begun = self.begin(rows, samples, &[], false);
+            self.read(begun).await?;
         }
         Ok(())
     }
@@ -159,7 +180,8 @@ impl GpuRunner {
         self.write_batch(batch);
         let samples = batch.sample_rows.len();
         let copies = &batch.block_copies;
-        let (bytes, _) = self.pass(batch.num_rows() as u32, samples as u32, copies, true).await?;
+        let begun = self.begin(batch.num_rows() as u32, samples as u32, copies, true);
+        let (bytes, _) = self.read(begun).await?;
         let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes[self.chosen_bytes(samples)..]);
         let vocab_size = self.model.vocab_size as usize;
         Ok(floats.chunks(self.model.logits_pitch as usize).map(|row| row[..vocab_size].to_vec()).collect())
@@ -196,7 +218,7 @@ impl GpuRunner {
     pub async fn time_step(&mut self, shape: StepShape) -> Result<Option<u64>, RunnerError> {
         self.make_up(shape)?;
         let timing = self.timestamps.as_ref().map_or(Timing::Off, Timing::Whole);
-        let (_, elapsed) = gpu::run(&self.device, &self.made_up(shape, timing), &self.readback).await?;
+        let (_, elapsed) = gpu::run(&self.device, &self.made_up(shape, timing), &self.readbacks[0]).await?;
         Ok(elapsed.pass_ns)
     }
 
@@ -301,25 +323,20 @@ impl GpuRunner {
         }
     }
 
-    /// One pass over what was written, after `block_copies`; gives back the GPU's tokens, where it samples, and behind them
-    /// the logits if wanted.
-    async fn pass(
-        &self,
-        rows: u32,
-        samples: u32,
-        block_copies: &[(BlockId, BlockId)],
-        logits: bool,
-    ) -> Result<(Vec<u8>, Elapsed), RunnerError> {
+    /// Submits one pass over what was written, after `block_copies`. The GPU's tokens come back, where it samples, and behind
+    /// them the logits if wanted.
+    fn begin(&mut self, rows: u32, samples: u32, block_copies: &[(BlockId, BlockId)], logits: bool) -> Begun {
         let model = &self.model;
         let mut wanted = Vec::with_capacity(2);
-        if let Some(sampler) = &model.sampler {
-            wanted.push(Wanted { from: &sampler.tokens, bytes: u64::from(samples) * 4 });
+        if model.sampler.is_some() {
+            wanted.push(Wanted { from: &model.sampled_tokens, bytes: u64::from(samples) * 4 });
         }
         if logits {
             let bytes = u64::from(samples) * u64::from(model.logits_pitch) * 4;
             wanted.push(Wanted { from: &model.logits, bytes });
         }
         let copies = model.kv_cache.copies(block_copies.iter().map(|(from, to)| (from.0, to.0)));
+        let by_stage = self.by_stage && self.timestamps.is_some();
         let pass = Pass {
             copies: &copies,
             dispatches: &model.dispatches,
@@ -327,12 +344,71 @@ impl GpuRunner {
             samples,
             wanted: &wanted,
             timing: match &self.timestamps {
-                Some(timestamps) if self.by_stage => Timing::ByStage(timestamps),
+                Some(timestamps) if by_stage => Timing::ByStage(timestamps),
                 Some(timestamps) => Timing::Whole(timestamps),
                 None => Timing::Off,
             },
         };
-        gpu::run(&self.device, &pass, &self.readback).await
+        let readback_idx = self.turn;
+        self.turn = 1 - self.turn;
+        let submitted = gpu::submit(&self.device, &pass, &self.readbacks[readback_idx]);
+        Begun { submitted, readback_idx, by_stage }
+    }
+
+    async fn read(&self, begun: Begun) -> Result<(Vec<u8>, Elapsed), RunnerError> {
+        let readback = &self.readbacks[begun.readback_idx];
+        gpu::read(&self.device, begun.submitted, self.timestamps.as_ref(), readback).await
+    }
+
+    /// Uploads a batch and submits its pass.
+    fn begin_batch(&mut self, batch: &Batch) -> Begun {
+        self.write_batch(batch);
+        let logits = !self.samples_all(batch);
+        self.begin(batch.num_rows() as u32, batch.sample_rows.len() as u32, &batch.block_copies, logits)
+    }
+
+    /// A row is sampled in the same place whatever shares its batch: the two sides round differently.
+    fn samples(&self, sample: &SampleRow) -> bool {
+        self.model.sampler.is_some() && sampling::fits_gpu(&sample.params)
+    }
+
+    /// Whether all rows of a batch are sampled on the GPU.
+    fn samples_all(&self, batch: &Batch) -> bool {
+        batch.sample_rows.iter().all(|sample| self.samples(sample))
+    }
+
+    /// Begins the pass of `batch`, unless it runs ahead already. What ran ahead for nobody is forgotten.
+    fn take_begun(&mut self, batch: &Batch) -> Result<Begun, RunnerError> {
+        match (batch.ahead, self.ahead.take()) {
+            (false, _) => Ok(self.begin_batch(batch)),
+            (true, Some(begun)) => Ok(begun),
+            (true, None) => {
+                Err(RunnerError::Internal("a batch ahead is read that was never submitted".into()))
+            }
+        }
+    }
+
+    /// Reads the tokens of `batch`, whose pass has begun.
+    async fn finish_batch(&mut self, batch: &Batch, begun: Begun) -> Result<RunnerOutput, RunnerError> {
+        let by_stage = begun.by_stage;
+        let (bytes, elapsed) = self.read(begun).await?;
+        let (chosen, logits) = bytes.split_at(self.chosen_bytes(batch.sample_rows.len()));
+        let row_bytes = self.model.logits_pitch as usize * 4;
+        let mut tokens = Vec::with_capacity(batch.sample_rows.len());
+        for (i, sample) in batch.sample_rows.iter().enumerate() {
+            if self.samples(sample) {
+                let token = bytemuck::pod_read_unaligned(&chosen[i * 4..i * 4 + 4]);
+                tokens.push(SampledToken { token, logprobs: None });
+            } else {
+                let row = &mut self.logits_row;
+                row.resize(self.model.vocab_size as usize, 0.0);
+                let bytes = bytemuck::cast_slice_mut::<f32, u8>(row);
+                bytes.copy_from_slice(&logits[i * row_bytes..][..bytes.len()]);
+                tokens.push(sampling::sample(row, sample));
+            }
+        }
+        let stages = by_stage.then(|| stage_times(&elapsed, &self.model.dispatches));
+        Ok(RunnerOutput { tokens, gpu_ns: elapsed.pass_ns, stages })
     }
 }
 
@@ -361,30 +437,18 @@ fn stage_times(elapsed: &Elapsed, dispatches: &[Dispatch]) -> StageTimes {
 
 impl ModelRunner for GpuRunner {
     async fn execute(&mut self, batch: &Batch) -> Result<RunnerOutput, RunnerError> {
-        self.write_batch(batch);
-        // A row is sampled in the same place whatever shares its batch: the two sides round differently.
-        let on_gpu = |sample: &SampleRow| self.model.sampler.is_some() && sampling::fits_gpu(&sample.params);
-        let logits = !batch.sample_rows.iter().all(on_gpu);
-        let samples = batch.sample_rows.len();
-        let copies = &batch.block_copies;
-        let (bytes, elapsed) = self.pass(batch.num_rows() as u32, samples as u32, copies, logits).await?;
-        let (chosen, logits) = bytes.split_at(self.chosen_bytes(samples));
-        let row_bytes = self.model.logits_pitch as usize * 4;
-        let mut row = vec![0.0f32; self.model.vocab_size as usize];
-        let mut tokens = Vec::with_capacity(samples);
-        for (i, sample) in batch.sample_rows.iter().enumerate() {
-            if on_gpu(sample) {
-                let token = bytemuck::pod_read_unaligned(&chosen[i * 4..i * 4 + 4]);
-                tokens.push(SampledToken { token, logprobs: None });
-            } else {
-                let bytes = bytemuck::cast_slice_mut::<f32, u8>(&mut row);
-                bytes.copy_from_slice(&logits[i * row_bytes..][..bytes.len()]);
-                tokens.push(sampling::sample(&row, sample));
-            }
-        }
-        let by_stage = self.by_stage && self.timestamps.is_some();
-        let stages = by_stage.then(|| stage_times(&elapsed, &self.model.dispatches));
-        Ok(RunnerOutput { tokens, gpu_ns: elapsed.pass_ns, stages })
+        let begun = self.take_begun(batch)?;
+        self.finish_batch(batch, begun).await
+    }
+
+    fn runs_ahead(&self, batch: &Batch) -> bool {
+        self.samples_all(batch)
+    }
+
+    async fn execute_ahead(&mut self, batch: &Batch, next: &Batch) -> Result<RunnerOutput, RunnerError> {
+        let begun = self.take_begun(batch)?;
+        self.ahead = Some(self.begin_batch(next));
+        self.finish_batch(batch, begun).await
     }
 
     /// Times by stage from the next pass on: one compute pass a stage. Nothing changes where the adapter has no timestamps.

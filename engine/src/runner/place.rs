@@ -38,10 +38,22 @@ impl<R> Clone for Place<R> {
 
 impl<R: ModelRunner> ModelRunner for Place<R> {
     async fn execute(&mut self, batch: &Batch) -> Result<RunnerOutput, RunnerError> {
-        let Some(mut runner) = self.0.take() else {
-            return Err(RunnerError::DeviceLost("it was given up after a failure".into()));
-        };
+        let Some(mut runner) = self.0.take() else { return Err(given_up()) };
         let result = runner.execute(batch).await;
+        self.0.set(Some(runner));
+        result
+    }
+
+    fn runs_ahead(&self, batch: &Batch) -> bool {
+        let runner = self.0.take();
+        let runs_ahead = runner.as_ref().is_some_and(|runner| runner.runs_ahead(batch));
+        self.0.set(runner);
+        runs_ahead
+    }
+
+    async fn execute_ahead(&mut self, batch: &Batch, next: &Batch) -> Result<RunnerOutput, RunnerError> {
+        let Some(mut runner) = self.0.take() else { return Err(given_up()) };
+        let result = runner.execute_ahead(batch, next).await;
         self.0.set(Some(runner));
         result
     }
@@ -52,4 +64,8 @@ impl<R: ModelRunner> ModelRunner for Place<R> {
             self.0.set(Some(runner));
         }
     }
+}
+
+fn given_up() -> RunnerError {
+    RunnerError::DeviceLost("it was given up after a failure".into())
 }

@@ -28,10 +28,12 @@ pub struct SampleRow {
 /// One forward pass: `num_rows` tokens of `num_seqs` sequences, rows of a sequence in position order and adjacent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
+    /// It was submitted before the tokens of the pass before it were read, and names some of them: see [`Batch::SAMPLED`].
+    pub ahead: bool,
     /// Blocks to copy before anything else of the pass, in this order: (from, to). A sequence that shares a block and has
     /// to write into it gets a copy of its own.
     pub block_copies: Vec<(BlockId, BlockId)>,
-    /// `[num_rows]` token ids.
+    /// `[num_rows]` token ids; in a batch ahead, names of sampled tokens.
     pub token_ids: Vec<u32>,
     /// `[num_rows]` positions in their sequence, from 0.
     pub positions: Vec<u32>,
@@ -48,6 +50,14 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Token ids from here on are names: `SAMPLED + i` is the token that the pass before chose for its sample row `i`.
+    pub const SAMPLED: u32 = firstlight_shaders::embed::SAMPLED;
+
+    /// A batch ahead, still without sequences.
+    pub(super) fn ahead() -> Self {
+        Self { ahead: true, query_start: vec![0], ..Self::default() }
+    }
+
     /// The next `num_tokens` uncomputed tokens of each sequence, whose block tables reach that far once the copies are made.
     pub(super) fn build<'a>(
         sequences: impl Iterator<Item = (&'a Sequence, u32)>,
@@ -66,10 +76,9 @@ impl Batch {
         let to = from + num_tokens;
         let table = sequence.block_table();
         for position in from..to {
-            let block = table[position / block_size].0 as usize;
             self.token_ids.push(sequence.tokens()[position]);
             self.positions.push(position as u32);
-            self.slot_mapping.push((block * block_size + position % block_size) as u32);
+            self.slot_mapping.push(slot(table, position, block_size));
         }
         let num_rows = self.num_rows() as u32;
         self.query_start.push(num_rows);
@@ -78,6 +87,22 @@ impl Batch {
         if to == sequence.tokens().len() {
             self.sample_rows.push(sequence.sample_row(num_rows - 1));
         }
+    }
+
+    /// One row for the token that the pass before samples for this sequence, as its `sampled_idx`-th; the block table
+    /// reaches that far.
+    pub(super) fn push_ahead(&mut self, sequence: &Sequence, sampled_idx: u32, block_size: usize) {
+        let position = sequence.tokens().len();
+        let row = self.num_rows() as u32;
+        self.token_ids.push(Self::SAMPLED + sampled_idx);
+        self.positions.push(position as u32);
+        self.slot_mapping.push(slot(sequence.block_table(), position, block_size));
+        self.query_start.push(row + 1);
+        self.seq_lens.push(position as u32 + 1);
+        self.block_tables.push(sequence.block_table().to_vec());
+        let mut sample = sequence.sample_row(row);
+        sample.position += 1;
+        self.sample_rows.push(sample);
     }
 
     /// Tokens in this pass.
@@ -89,4 +114,10 @@ impl Batch {
     pub fn num_seqs(&self) -> usize {
         self.seq_lens.len()
     }
+}
+
+/// Where the K and V of `position` lie.
+fn slot(table: &[BlockId], position: usize, block_size: usize) -> u32 {
+    let block = table[position / block_size].0 as usize;
+    (block * block_size + position % block_size) as u32
 }

@@ -18,6 +18,6 @@ pub use batch::{Batch, BlockId, SampleRow};
 pub use block_pool::BlockPool;
 pub use config::{DEFAULT_MAX_WAITING, PRIORITY_STEP_NS, SchedulerConfig};
 pub use prefix_cache::PrefixId;
-pub use scheduler::{PrefixCounts, Sampled, Scheduled, Scheduler, SchedulerOutput};
+pub use scheduler::{Ahead, Confirmed, PrefixCounts, Sampled, Scheduled, Scheduler, SchedulerOutput};
 pub use sequence::{Sequence, SequenceState};
 pub use wait_queue::Rank;

@@ -18,7 +18,10 @@
 //! comes later by more than all priorities are worth has a larger rank.
 
 mod admission;
+mod ahead;
 mod grants;
+
+pub use ahead::{Ahead, Confirmed};
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 

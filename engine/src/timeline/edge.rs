@@ -71,6 +71,8 @@ pub struct PassTimes {
     pub gpu_ns: Option<u64>,
     /// It was cut into stages, which makes it slower.
     pub profiled: bool,
+    /// It was submitted before the tokens of the pass before were read.
+    pub ahead: bool,
 }
 
 /// Where a request is.

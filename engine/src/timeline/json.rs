@@ -82,6 +82,9 @@ pub struct TimelineRecord {
     /// Its passes were cut into stages.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub profiled: bool,
+    /// Tokens of passes that were submitted before the pass before them was read: the other ones waited for the CPU.
+    #[serde(default)]
+    pub ahead_tokens: u32,
     /// Tokens, counted.
     pub tokens: TokenCounts,
     /// One entry an admission.
@@ -222,6 +225,7 @@ impl RequestTimeline {
             decode: self.decode(),
             gpu: self.gpu,
             profiled: self.profiled,
+            ahead_tokens: self.ahead_tokens,
             tokens: self.tokens,
             attempts: self.attempts.clone(),
             preemptions: self.preemptions,
@@ -276,6 +280,7 @@ impl RequestTimeline {
         timeline.token_step = record.token_step.clone();
         timeline.gpu = record.gpu;
         timeline.profiled = record.profiled;
+        timeline.ahead_tokens = record.ahead_tokens;
         let detail = record.finish_detail.clone().map(RejectReason::Preparation);
         timeline.finish = record.finish_reason.map(|reason| (reason, detail));
         timeline.sealed = record.finish_reason.is_some();

@@ -43,10 +43,14 @@ pub struct StepRecord {
     pub id: u64,
     /// The pass's `now`.
     pub schedule_at: Nanos,
-    /// The batch was handed to the runner.
+    /// The batch was handed to the runner; a step ahead had been by then, see `ahead_ns`.
     pub submit_at: Nanos,
     /// Its tokens were on the CPU, or the runner failed.
     pub done_at: Nanos,
+    /// Where it was submitted while the step before was still running, its tokens unknown: how long before `schedule_at`.
+    /// From there on its time is billed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead_ns: Option<Nanos>,
     /// The pass on the GPU's own clock, where the adapter has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_ns: Option<u64>,
@@ -86,6 +90,7 @@ mod tests {
             schedule_at: 1,
             submit_at: 2,
             done_at: 3,
+            ahead_ns: None,
             gpu_ns: None,
             stages: None,
             decode_rows: 4,
@@ -99,6 +104,7 @@ mod tests {
             preempted: Vec::new(),
         };
         let full = StepRecord {
+            ahead_ns: Some(2),
             gpu_ns: Some(1),
             stages: Some(StageTimes::default()),
             failed: true,

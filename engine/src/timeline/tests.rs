@@ -241,7 +241,7 @@ fn an_answer_that_finds_all_its_tokens_again_recomputes_nothing() {
 
 #[test]
 fn a_request_with_one_profiled_pass_is_profiled() {
-    let pass = |profiled| Edge::Computed { tokens: 1, gpu: PassTimes { gpu_ns: None, profiled } };
+    let pass = |profiled| Edge::Computed { tokens: 1, gpu: PassTimes { profiled, ..PassTimes::default() } };
     let check = |passes: [bool; 3], expected: bool| {
         let mut edges = vec![(Edge::Queued, 6), (admitted(), 6)];
         edges.extend(passes.into_iter().map(|profiled| (pass(profiled), 9)));

@@ -1,13 +1,14 @@
 //! `firstlight bench --micro`: where a step's time goes, kernel by kernel, beside what this adapter can do at best.
 //!
-//! It runs no engine and no scheduler. Invariant: the rows of a table sum to the step that stands under them; what the cuts
-//! between its kernels cost, or hide, is a row of its own.
+//! Kernels run without engine and scheduler; the loop around them is measured by `pace`. Invariant: the rows of a table sum to
+//! the step that stands under them; what the cuts between its kernels cost, or hide, is a row of its own.
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache};
 use firstlight_engine::runner::{StepProfile, StepShape};
 use firstlight_shaders::Home;
 use serde::Serialize;
 
+use super::pace::{self, Pace};
 use crate::adapters;
 use crate::cache::{Cache, process_environment};
 use crate::cli::{BenchArgs, JsonTarget};
@@ -52,18 +53,21 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
         }
         profiled.push((shape, profiles));
     }
+    let paces = pace::measure(&mut runner, &limits, args.repeats * PROFILES_A_REPEAT)?;
     let adapter = runner.device().facts().name.clone();
     let home = runner.choice().home;
     drop(runner);
     // Last: where there is no clock, nobody waits for them.
     let peaks = Peaks::measure(&open(args)?, home)?;
     let steps = profiled.iter().map(|(shape, profiles)| Table::of(*shape, profiles, &peaks)).collect();
-    let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps };
+    let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps, paces };
     super::save(target, &result)?;
     if *target == JsonTarget::Stdout {
         return Ok(());
     }
-    result.steps.iter().try_for_each(|table| write_line(&table.to_string()))
+    result.steps.iter().try_for_each(|table| write_line(&table.to_string()))?;
+    write_line(&pace::heading())?;
+    result.paces.iter().try_for_each(|pace| write_line(&pace.to_string()))
 }
 
 /// A step takes milliseconds: several of them are one repeat.
@@ -98,6 +102,7 @@ struct MicroJson {
     adapter: String,
     peaks: Peaks,
     steps: Vec<Table>,
+    paces: Vec<Pace>,
 }
 
 fn open(args: &BenchArgs) -> Result<Device, Failure> {
@@ -146,7 +151,7 @@ struct Table {
     kernels: Vec<Row>,
 }
 
-fn median(values: impl Iterator<Item = u64>) -> u64 {
+pub(super) fn median(values: impl Iterator<Item = u64>) -> u64 {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or(0)

@@ -12,7 +12,7 @@ use firstlight_engine::sched::SchedulerConfig;
 use super::kernels::{self, Wishes};
 use crate::cli::EngineArgs;
 use crate::driver::Drive;
-use crate::executor::{block_on_gpu, drive};
+use crate::executor::{block_on_gpu, drive_awaited};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::source::FileSource;
@@ -50,7 +50,8 @@ pub fn load(
     let (index, adapter) = adapters::choose(args.adapter.adapter.as_deref())?;
     let options = DeviceOptions { default_limits: args.adapter.default_limits };
     let device = executor::block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
-    let handle = device.handle().clone();
+    let (handle, awaited) = (device.handle().clone(), device.awaited());
+    let open = Instant::now();
     let choice = match choice {
         Some(choice) => choice,
         None => {
@@ -61,7 +62,7 @@ pub fn load(
     };
     let described = format!("{}: {choice}", device.facts().name);
     opened(&handle);
-    let open = Instant::now();
+    let chosen = Instant::now();
     let progress = Progress::bytes("loading the weights", 0, checkpoint.total_bytes());
     let mut show = |loaded: LoadProgress| progress.set(loaded.bytes_done);
     let load = GpuRunner::load(device, checkpoint, limits.into(), choice, &mut show);
@@ -75,10 +76,10 @@ pub fn load(
         checkpoint.config().name,
         described,
         (open - start).as_secs_f64(),
-        (weights - open).as_secs_f64(),
+        (weights - chosen).as_secs_f64(),
         runner.num_kernels(),
         weights.elapsed().as_secs_f64()
     ));
     place.put(runner);
-    Ok(Loaded { drive: Box::new(move || drive(&handle)), described, choice })
+    Ok(Loaded { drive: Box::new(move || drive_awaited(&handle, &awaited)), described, choice })
 }

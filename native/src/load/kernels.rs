@@ -6,6 +6,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use firstlight_engine::gpu::{
     AdapterFacts, Device, DeviceOptions, KernelChoice, Trial, TrialTimes, TuneKey, Tuned, why,
@@ -131,7 +132,9 @@ pub fn choose(
     if !worth_it {
         return Ok(by_facts());
     }
+    let start = Instant::now();
     let trials = try_all(args, wishes.block_size, &candidates, &sketch)?;
+    note(&format!("the trial took {:.1} s", start.elapsed().as_secs_f64()));
     let Some(tuned) = Tuned::of(key, trials) else {
         warn("no set of kernels got through its trial; the adapter's own is used");
         return Ok(by_facts());

@@ -17,6 +17,7 @@ fn batch(tokens: &[u32], start: u32, table: &[u32], copies: &[(u32, u32)]) -> Ba
     let end = start + num_rows;
     let size = LIMITS.block_size;
     Batch {
+        ahead: false,
         block_copies: copies.iter().map(|&(from, to)| (BlockId(from), BlockId(to))).collect(),
         token_ids: tokens.to_vec(),
         positions: (start..end).collect(),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use firstlight_shaders::embed::{Params, cpu, program, workgroups};
+use firstlight_shaders::embed::{Params, SAMPLED, cpu, program, workgroups};
 use firstlight_shaders::weights::{PackedShape, UNIT, pack};
 use firstlight_shaders::{Home, WeightFormat};
 use firstlight_tests::TestRng;
@@ -51,7 +51,9 @@ impl Table {
             first_token: tokens.start,
             num_tokens: tokens.len() as u32,
         };
-        let rows = TOKENS.map(|token| [token, u32::MAX, u32::MAX, u32::MAX]);
+        // Every third token goes by its name.
+        let named = |idx: usize| if idx % 3 == 1 { SAMPLED + idx as u32 } else { TOKENS[idx] };
+        let rows: [_; TOKENS.len()] = std::array::from_fn(|idx| [named(idx), u32::MAX, u32::MAX, u32::MAX]);
         let program = program(self.format, home).expect("it composes");
         let what = format!("{} {} wide, tokens {tokens:?}", program.name, self.width);
         let written = bench.run(
@@ -61,6 +63,7 @@ impl Table {
                 bytemuck::cast_slice(&rows),
                 &data,
                 &scales,
+                bytemuck::cast_slice(&TOKENS),
                 bytemuck::cast_slice(&poison(TOKENS.len() * pitch)),
             ],
             workgroups(&params, TOKENS.len() as u32),

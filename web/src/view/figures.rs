@@ -124,6 +124,9 @@ pub fn of_step(step: &StepRecord, origin: Nanos) -> Figures {
     let lasted = step.done_at.saturating_sub(step.schedule_at);
     figures.line("lasted", format!("{} = {}", short(lasted), exact(lasted)));
     figures.line("began", short(step.schedule_at.saturating_sub(origin)));
+    if let Some(ahead) = step.ahead_ns {
+        figures.line("submitted ahead by", short(ahead));
+    }
     figures.line("prompt tokens", count(prefill_tokens(step).into()));
     let named = step.prefill.iter().take(4).map(|(id, tokens)| format!("{id}: {tokens}"));
     let named: Vec<String> = named.collect();

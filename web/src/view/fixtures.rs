@@ -22,6 +22,7 @@ pub fn step(id: u64, schedule_at: Nanos, done_at: Nanos) -> StepRecord {
         schedule_at,
         submit_at: schedule_at,
         done_at,
+        ahead_ns: None,
         gpu_ns: None,
         stages: None,
         decode_rows: 2,

@@ -175,6 +175,7 @@ pub(super) mod tests {
             schedule_at: from,
             submit_at: from,
             done_at: to,
+            ahead_ns: None,
             gpu_ns: None,
             stages: None,
             decode_rows: 1,

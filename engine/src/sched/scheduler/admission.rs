@@ -30,7 +30,9 @@ impl Scheduler {
             }
             // Those before it have not got their tokens yet; those behind it give way.
             let before = self.running.iter().filter(|s| s.rank() < first.rank());
-            let lacks = |s: &Sequence| self.config.blocks_for(s.tokens().len()) - s.block_table().len();
+            // Whoever was part of a step ahead that was dropped may have a block more than it has tokens.
+            let lacks =
+                |s: &Sequence| self.config.blocks_for(s.tokens().len()).saturating_sub(s.block_table().len());
             let promised = before.map(lacks).sum();
             let id = first.id();
             if self.admit_first(promised, pass).is_none() && !self.forks.give_up_one(&mut self.pool) {

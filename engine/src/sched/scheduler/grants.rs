@@ -39,15 +39,15 @@ impl Scheduler {
         let affordable = (pass.budget as usize).saturating_sub(set_aside);
         let num_tokens = self.running[idx].num_uncomputed().min(room).min(affordable);
         assert!(num_tokens > 0, "{} is in the batch and gets nothing", self.running[idx].id());
-        self.extend_table(idx, num_tokens);
+        self.extend_table_to(idx, self.running[idx].num_computed_tokens() + num_tokens);
         pass.grants.insert(idx, num_tokens as u32);
         pass.budget -= num_tokens as u32;
     }
 
-    /// Takes blocks until the table holds `num_tokens` more than are computed. The caller knows that they are free.
-    fn extend_table(&mut self, idx: usize, num_tokens: usize) {
+    /// Takes blocks until the table of `running[idx]` holds `len` tokens. The caller knows that they are free.
+    pub(super) fn extend_table_to(&mut self, idx: usize, len: usize) {
         let sequence = &mut self.running[idx];
-        let needed = self.config.blocks_for(sequence.num_computed_tokens() + num_tokens);
+        let needed = self.config.blocks_for(len);
         while sequence.block_table().len() < needed {
             match self.pool.allocate() {
                 Some(block) => sequence.push_block(block),

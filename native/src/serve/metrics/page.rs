@@ -136,6 +136,12 @@ impl Metrics {
                 "Tokens sampled.",
                 now.generation_tokens_total.to_string(),
             ),
+            (
+                "surplus_tokens_total",
+                "counter",
+                "Tokens computed ahead for requests that had ended by then.",
+                now.surplus_tokens_total.to_string(),
+            ),
             ("engine_steps_total", "counter", "Steps of the engine.", now.steps_total.to_string()),
             (
                 "tokens_after_disconnect_total",

@@ -70,6 +70,7 @@ fn timeline() -> Value {
             ("decode", named("DecodeParts")),
             ("gpu", answer([("forward_ns", nanos())], [("first_decode_ns", nanos())])),
             ("profiled", flag()),
+            ("ahead_tokens", about("Tokens of steps that were submitted ahead.", count())),
             (
                 "upstream_estimate_ns",
                 about(
@@ -178,6 +179,10 @@ fn step() -> Value {
             ("preempted", about("Requests that the pass evicted.", list(count()))),
         ],
         [
+            (
+                "ahead_ns",
+                about("Submitted so long before `schedule_at`, while the step before was running.", nanos()),
+            ),
             ("gpu_ns", nanos()),
             ("stages", answer(stages.map(|name| (name, nanos())), [])),
             ("failed", flag()),
