@@ -214,15 +214,20 @@ impl std::fmt::Display for Table {
         )?;
         let heading = ["kernel", "count", "ms", "share", "GFLOP/s", "of peak", "GB/s", "of bandwidth"];
         let [kernel, figures @ ..] = heading;
-        write!(f, "  {kernel:<58}")?;
-        figures.iter().try_for_each(|figure| write!(f, "{figure:>9}"))?;
+        // Names grow with what a kernel does beside its product.
+        let wide = self.kernels.iter().map(|row| row.kernel.len()).fold(58, usize::max);
+        write!(f, "  {kernel:<wide$}")?;
+        figures.iter().try_for_each(|figure| {
+            let width = if *figure == "of bandwidth" { 14 } else { 9 };
+            write!(f, "{figure:>width$}")
+        })?;
         writeln!(f)?;
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         for row in &self.kernels {
             let or_dash = |value: f64, text: String| if value > 0.0 { text } else { "-".to_owned() };
             writeln!(
                 f,
-                "  {:<58}{:>9}{:>9.3}{:>9}{:>9}{:>9}{:>9}{:>13}",
+                "  {:<wide$}{:>9}{:>9.3}{:>9}{:>9}{:>9}{:>9}{:>14}",
                 row.kernel,
                 row.dispatches,
                 ms(row.ns),
@@ -236,7 +241,7 @@ impl std::fmt::Display for Table {
         let dispatches: u32 = self.kernels.iter().map(|row| row.dispatches).sum();
         let last = "cuts: passes for single dispatches, beside the step in one";
         let cuts = (self.whole_ns as f64 - self.sum_ns as f64) / 1e6;
-        writeln!(f, "  {last:<58}{:>9}{cuts:>+9.3}{:>9}", "", percent(cuts / ms(self.whole_ns)))?;
-        writeln!(f, "  {:<58}{dispatches:>9}{:>9.3}{:>9}", "the step", ms(self.whole_ns), percent(1.0))
+        writeln!(f, "  {last:<wide$}{:>9}{cuts:>+9.3}{:>9}", "", percent(cuts / ms(self.whole_ns)))?;
+        writeln!(f, "  {:<wide$}{dispatches:>9}{:>9.3}{:>9}", "the step", ms(self.whole_ns), percent(1.0))
     }
 }
