@@ -14,6 +14,7 @@ pub mod kv_cache;
 pub mod matmul;
 pub mod matmul_lanes;
 pub mod matmul_tiled;
+pub mod matvec_quads;
 pub mod matvec_split;
 pub mod norm_parts;
 pub mod paged_attention;
@@ -34,6 +35,9 @@ pub use weights::{Home, WeightFormat};
 
 /// Loop iterations that one invocation may run: Mesa 22.3.6 silently ends all its loops after 65,535.
 pub const MAX_ITERATIONS: u32 = 60_000;
+
+/// The directive of a text that computes with 16-bit floats: its first line.
+pub(crate) const ENABLE_F16: &str = "enable f16;\n";
 
 /// What a binding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +90,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// Whether the text computes with 16-bit floats, which a device may lack.
+    pub fn f16(&self) -> bool {
+        self.wgsl.starts_with(ENABLE_F16)
+    }
+
     /// The text for a browser, which wants the directive that naga 30 does not parse.
     pub fn wgsl_for_browsers(&self) -> String {
         if self.subgroups { format!("enable subgroups;\n{}", self.wgsl) } else { self.wgsl.clone() }

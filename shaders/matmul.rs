@@ -1,8 +1,8 @@
 //! What the matrix kernels share: the uniform, the bindings, what becomes of a product, and the CPU twin.
 //!
-//! Never a kernel itself: `matmul_lanes` serves CPU drivers, `matvec_split` and `matmul_tiled` serve GPUs. Invariant: the
-//! three take the same bindings, so that one bind group serves whichever is chosen. `matvec_split` and `matmul_tiled` add
-//! along K in one order (`SEGMENTS` segments) and give the same bits for a row, whatever its batch.
+//! Never a kernel itself: `matmul_lanes` serves CPU drivers, `matvec_split`, `matvec_quads` and `matmul_tiled` serve GPUs.
+//! Invariant: they take the same bindings, so that one bind group serves whichever is chosen. Those of GPUs add along K in one
+//! order (`SEGMENTS` segments) and give the same bits for a row, whatever its batch, unless a tile is multiplied in f16.
 
 use core::mem::offset_of;
 

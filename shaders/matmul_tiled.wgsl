@@ -21,12 +21,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let thread_row = thread >> 4u;
     let row0 = workgroup.y * TILE_ROWS;
 
-    // What this thread loads: of x, vec4 `x_step` of every 32nd row; of W, a quarter of a block of one column.
+    // What this thread loads: of x, vec4 `x_step` of some rows; of W, W_STEPS vec4s of one column.
     let x_row = thread >> 3u;
     let x_step = thread & 7u;
     let w_column = thread & 31u;
     let w_half = (thread >> 5u) & 1u;
-    let w_step = (thread >> 6u) * 2u;
+    let w_step = (thread >> 6u) * W_STEPS;
     // A second group beyond the last is the last one again, and is not stored.
     let w_group = min(workgroup.x * 2u + w_half, params.num_groups - 1u);
     let w_place = (w_column >> 3u) * 16u + w_half * 8u + (w_column & 7u);
@@ -48,14 +48,14 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             let m = select(block_minimum(scales, 0u), block_minimum(scales, 1u), odd);
             // Nobody still reads the tiles of the block before.
             workgroupBarrier();
-            for (var i = 0u; i < 2u; i++) { // unroll
+            for (var i = 0u; i < W_STEPS; i++) { // unroll
                 let step = w_step + i;
                 let texel_line = (line * 2u + (block & 1u)) * BLOCK_TEXELS + step / TEXEL_VEC4S;
                 let texel = weight_texel(texel_line, w_column);
                 w_tile[step * 64u + w_place] = dequantise(texel, step % TEXEL_VEC4S, d, m);
             }
             for (var i = 0u; i < TM / 2u; i++) { // unroll
-                let row = i * 32u + x_row;
+                let row = i * (WORKGROUP / 8u) + x_row;
                 x_tile[x_place(row, x_step)] = x_at((row0 + row) * params.x_pitch + block * 8u + x_step);
             }
             workgroupBarrier();

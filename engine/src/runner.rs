@@ -5,6 +5,7 @@
 mod gpu_runner;
 mod place;
 mod step_profile;
+mod trial;
 
 use std::future::Future;
 
@@ -16,6 +17,7 @@ pub use crate::error::RunnerError;
 pub use gpu_runner::GpuRunner;
 pub use place::Place;
 pub use step_profile::{KernelTime, StepProfile, StepShape};
+pub use trial::Contender;
 
 /// What one forward pass gave back.
 #[derive(Clone, Debug, Default, PartialEq)]

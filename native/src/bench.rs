@@ -27,6 +27,7 @@ use crate::terminal::{note, write_json, write_line};
 
 pub mod amounts;
 pub mod clients;
+pub mod goals;
 pub mod load;
 pub mod micro;
 pub mod outcome;
@@ -50,16 +51,18 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.startup_once {
         return startup::once(args);
     }
-    let load = if args.micro || args.startup || args.sweep { None } else { Some(Load::of(args)?) };
+    let load =
+        if args.micro || args.startup || args.sweep || args.goals { None } else { Some(Load::of(args)?) };
     let target = args.json.clone().unwrap_or(JsonTarget::Nowhere);
     if let JsonTarget::File(path) = &target {
         // Told before the measurement, not after it.
         OpenOptions::new().create(true).append(true).open(path).map_err(|error| unwritable(path, &error))?;
     }
     let Some(load) = load else {
-        return match (args.startup, args.sweep) {
-            (true, _) => startup::run(args, &target),
-            (_, true) => sweep::run(args, &target),
+        return match (args.startup, args.sweep, args.goals) {
+            (true, ..) => startup::run(args, &target),
+            (_, true, _) => sweep::run(args, &target),
+            (.., true) => goals::run(args, &target),
             _ => micro::run(args, &target),
         };
     };

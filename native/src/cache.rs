@@ -61,6 +61,11 @@ impl Cache {
         self.folder.join(name)
     }
 
+    /// Where what was measured of an adapter's kernels lies or would lie: beside the models' folder.
+    pub fn kernels(&self, name: &str) -> PathBuf {
+        self.folder.with_file_name("kernels").join(name)
+    }
+
     /// Creates the folder and holds its lock until the guard is dropped.
     ///
     /// # Errors
@@ -89,6 +94,22 @@ impl Cache {
 #[derive(Debug)]
 pub struct CacheLock {
     _file: File,
+}
+
+/// Writes `bytes` to `path`, whose folder is made where it is not there: whole, or not at all.
+///
+/// # Errors
+/// When the folder or the file cannot be written.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // Of this process alone: two that write at once do not mix.
+    let unfinished = path.with_extension(format!("{}.part", std::process::id()));
+    std::fs::write(&unfinished, bytes)?;
+    std::fs::rename(&unfinished, path).inspect_err(|_| {
+        let _ = std::fs::remove_file(&unfinished);
+    })
 }
 
 /// The SHA-256 of a file, in lower-case hexadecimal digits.
@@ -141,6 +162,9 @@ mod tests {
         check(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")], Some("/x/firstlight/models"));
         check(&[("HOME", "/h")], Some("/h/.cache/firstlight/models"));
         check(&[], None);
+        let variables = |name: &str| (name == "HOME").then(|| OsString::from("/h"));
+        let kernels = Cache::locate(&variables).map(|cache| cache.kernels("kernels-1.json"));
+        assert_eq!(kernels, Ok(PathBuf::from("/h/.cache/firstlight/kernels/kernels-1.json")));
     }
 
     #[test]

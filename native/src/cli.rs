@@ -25,7 +25,7 @@ pub use probe::ProbeArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use values::name as parse_name;
-pub use values::{Activations, JsonTarget, KvCache, LogFormat, Switch, TokenIds};
+pub use values::{Activations, Autotune, JsonTarget, KvCache, LogFormat, Switch, TokenIds};
 pub(crate) use values::{names_a_host, otlp_endpoint, without_password};
 
 /// How to begin, and what a script gets back.
@@ -85,6 +85,13 @@ pub struct AdapterArgs {
     /// Use WebGPU's default limits and no optional features
     #[arg(long, env = "FIRSTLIGHT_DEFAULT_LIMITS", value_parser = FalseyValueParser::new())]
     pub default_limits: bool,
+    /// Pin the kernels: a JSON file with what `doctor --json` prints, or with a part of it such as {"weights": "buffer"}
+    #[arg(long, env = "FIRSTLIGHT_KERNELS", value_name = "FILE")]
+    pub kernels: Option<PathBuf>,
+    /// Whether several sets of kernels are tried at the first start, and the quickest is kept: auto does so on GPUs, on also
+    /// where the CPU computes, again tries anew, off takes what the adapter's facts suggest
+    #[arg(long, env = "FIRSTLIGHT_AUTOTUNE", value_name = "auto|on|again|off", default_value = "auto", value_parser = values::autotune)]
+    pub autotune: Autotune,
 }
 
 /// Which model, and how much room it gets.

@@ -1,27 +1,27 @@
 //! `firstlight doctor`: what the machine offers, whether its kernels compute what they should, how fast it is, what it lacks.
 //!
-//! Never changes anything. Invariant: an adapter that computes wrongly ends it with exit code 3, after the whole report.
+//! Never changes anything, but for what it keeps of a trial that it was asked for. Invariant: an adapter that computes wrongly ends it with exit code 3, after the whole report.
 
 pub mod measures;
 mod report;
 
 use std::path::Path;
 
-use firstlight_engine::gpu::{
-    self, Checked, Device, DeviceOptions, KernelCache, KernelChoice, ProbeError, Shapes,
-};
+use firstlight_engine::gpu::{self, Checked, Device, DeviceOptions, KernelCache, ProbeError, Shapes};
+use firstlight_engine::model::Sketch;
 use firstlight_shaders::WeightFormat;
 
 use crate::adapters;
-use crate::cli::DoctorArgs;
+use crate::cli::{Activations, AdapterArgs, DoctorArgs, KvCache};
 use crate::executor::{block_on, block_on_gpu};
 use crate::failure::Failure;
+use crate::load::kernels::{self, Wishes};
 use crate::terminal::{self, write_json, write_line};
 
-pub use report::{AdapterReport, ChosenReport, KernelReport, Measure, Report};
+pub use report::{AdapterReport, ChosenReport, KernelReport, Measure, Report, TrialReport};
 
 /// Every format, the default model's first: Q4_1 layers and a Q8_0 embedding.
-const FORMATS: [WeightFormat; 6] = [
+pub const FORMATS: [WeightFormat; 6] = [
     WeightFormat::Q4_1,
     WeightFormat::Q8_0,
     WeightFormat::Q4_0,
@@ -57,7 +57,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let default_limits = args.adapter.default_limits;
     let device =
         block_on(Device::open(&chosen, index, DeviceOptions { default_limits }), std::thread::yield_now)?;
-    let (chosen, checked) = examine(&device, index, default_limits)?;
+    let (chosen, checked) = examine(&device, index, &args.adapter)?;
     let only_cpu = found.iter().all(|adapter| adapter.kind == "Cpu");
     let missing = if only_cpu { vec![missing_gpu()] } else { Vec::new() };
     let report = Report { adapters: found, chosen, missing };
@@ -74,9 +74,13 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
 fn examine(
     device: &Device,
     index: usize,
-    default_limits: bool,
+    args: &AdapterArgs,
 ) -> Result<(ChosenReport, Vec<Checked>), Failure> {
-    let choice = KernelChoice::for_adapter(device.facts());
+    // As a load of the default model would choose.
+    let wishes =
+        Wishes { adapter: args, activations: Activations::Auto, kv_cache: KvCache::Auto, block_size: 16 };
+    let chosen = kernels::choose(wishes, device.facts(), Sketch::of_default_model)?;
+    let choice = chosen.choice;
     let cases = gpu::cases(choice, &Shapes::of_default_model(&FORMATS, choice)).map_err(ProbeError::from)?;
     let count = cases.len();
     terminal::note(&format!("testing {count} kernels; the first run of a driver compiles each of them"));
@@ -84,9 +88,12 @@ fn examine(
     let checked = block_on_gpu(device.handle(), gpu::measure(device, &mut kernels, &cases))?;
     let report = ChosenReport {
         index,
-        default_limits,
+        default_limits: args.default_limits,
         kernels: choice.to_string(),
-        why: gpu::why(device.facts()),
+        choice: choice.to_json(),
+        chosen_by: chosen.how.name(),
+        why: chosen.how.to_string(),
+        trials: chosen.how.trials().iter().map(TrialReport::from).collect(),
         self_test: checked.iter().map(KernelReport::from).collect(),
         measures: measures::all(device, &mut kernels, choice.home)?,
     };

@@ -12,7 +12,7 @@ use firstlight_engine::timeline::ModelLabel;
 use firstlight_shaders::KvFormat;
 
 use crate::cache::{Cache, process_environment};
-use crate::cli::{EngineArgs, KvCache};
+use crate::cli::EngineArgs;
 use crate::clock::InstantClock;
 use crate::driver::{EngineThread, Parts};
 use crate::failure::Failure;
@@ -22,6 +22,7 @@ use crate::session::Session;
 use crate::{model_text, sizing};
 
 pub mod gpu;
+pub mod kernels;
 
 /// What the prompts are, and so what the model must have beside its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +118,7 @@ fn start(
 
 fn parts(
     clock: InstantClock,
-    mut args: EngineArgs,
+    args: EngineArgs,
     needs: Needs,
     queue: Queue,
     mut opened: impl FnMut(&wgpu::Device) + 'static,
@@ -138,10 +139,9 @@ fn parts(
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let place = gpu::Place::default();
     let open = start.elapsed();
-    let loaded = gpu::load(&place, &args, &model.checkpoint, &limits, &mut opened)?;
+    let loaded = gpu::load(&place, &args, &model.checkpoint, &limits, None, &mut opened)?;
     // A device that comes after this one keeps to what the scheduler has counted.
     let limits = loaded.limits;
-    args.kv_cache = KvCache::Stored(loaded.kv);
     let config = EngineConfig {
         scheduler: limits,
         eos_tokens: model.end_tokens(),
@@ -150,8 +150,9 @@ fn parts(
     };
     let engine = Engine::new(place.clone(), clock, config, model.tokenizer);
     let checkpoint = model.checkpoint;
+    let choice = loaded.choice;
     let rebuild = move || {
-        let loaded = gpu::load(&place, &args, &checkpoint, &limits, &mut opened)?;
+        let loaded = gpu::load(&place, &args, &checkpoint, &limits, Some(choice), &mut opened)?;
         Ok((place.clone(), loaded.drive))
     };
     let parts = Parts {

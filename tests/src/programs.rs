@@ -3,9 +3,11 @@
 use std::mem::size_of;
 
 use firstlight_shaders::matmul::Store;
+use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::{
     Activations, Form, Home, KvFormat, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_tiled,
-    matvec_split, norm_parts, paged_attention, quantise, rms_norm, rope_kv_write, sample, silu_mul,
+    matvec_quads, matvec_split, norm_parts, paged_attention, quantise, rms_norm, rope_kv_write, sample,
+    silu_mul,
 };
 
 /// Names of members and where they lie.
@@ -108,8 +110,29 @@ fn matrix_kernels() -> Vec<Subject> {
                 }
                 programs.push(matvec_split::Variant { format, units, store, bias, tile_rows }.program());
             }
-            for (tile_rows, bias) in [(32, true), (32, false), (64, false)] {
-                programs.push(matmul_tiled::Variant { format, units, store, bias, tile_rows }.program());
+            for (tile_rows, bias, lanes) in
+                [(1, true, 0), (1, false, 0), (1, false, 16), (1, false, 32), (1, false, 64), (4, false, 32)]
+            {
+                let quads = matvec_quads::Variant { format, units, store, bias, tile_rows, lanes };
+                programs.push(quads.program());
+            }
+            for (tile_rows, bias, thread_rows) in
+                [(32, true, 2), (32, false, 2), (64, false, 4), (32, false, 4), (64, false, 8)]
+            {
+                for arithmetic in [Arithmetic::F32, Arithmetic::F16] {
+                    if arithmetic == Arithmetic::F32 || thread_rows * 8 == tile_rows {
+                        let tiled = matmul_tiled::Variant {
+                            format,
+                            units,
+                            store,
+                            bias,
+                            tile_rows,
+                            thread_rows,
+                            arithmetic,
+                        };
+                        programs.push(tiled.program());
+                    }
+                }
             }
         }
     }

@@ -16,6 +16,7 @@ use firstlight_engine::request::{FinishReason, HostStamps, Request, RequestId, S
 use firstlight_engine::runner::{GpuRunner, RunnerError};
 use firstlight_engine::sched::{Batch, BlockId, PRIORITY_STEP_NS, SampleRow, SchedulerConfig};
 use firstlight_engine::timeline::ModelLabel;
+use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::{Activations, Home, KvFormat, WeightFormat};
 use firstlight_tests::gpu::{drive, open};
 use firstlight_tests::reference::nmse;
@@ -57,6 +58,7 @@ const SPLIT: KernelChoice = KernelChoice {
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
     kv: KvFormat::F32,
+    tile_arithmetic: Arithmetic::F32,
 };
 
 /// The answers of one request after another.
@@ -425,6 +427,7 @@ fn weights_in_pieces_give_the_same_logits() {
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
         kv: KvFormat::F32,
+        tile_arithmetic: Arithmetic::F32,
     };
     // 64 groups of 32 columns of 64 F32 weights take half a MiB; one more does not fit. As Q8_0 they take 131,072 bytes.
     let f32s = LimitCaps { max_binding_bytes: 65 * 8192 - 16, ..LimitCaps::default() };

@@ -13,6 +13,7 @@ use firstlight_engine::model::{Checkpoint, MemorySource};
 use firstlight_engine::request::SamplingParams;
 use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::sched::{Batch, BlockId, SampleRow};
+use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::{Activations, Home, KvFormat, WeightFormat};
 use firstlight_tests::gpu::drive;
 use firstlight_tests::reference::{frequencies, last_logits, nmse};
@@ -196,9 +197,25 @@ fn default_limits_give_the_same_ids() {
 #[test]
 fn the_kernels_for_gpus_give_the_same_ids() {
     let (goldens, max_tokens) = some_goldens(&["capital"], 4);
-    let mut runner = load(&default_model(), Setup { choice: Some(GPU_CHOICE), ..Setup::default() });
-    let answers = run(&mut runner, LIMITS, LIMITS.into(), &requests(&goldens, max_tokens));
-    assert_golden(&goldens, &answers, max_tokens, "with the kernels for GPUs");
+    for choice in [GPU_CHOICE, QUADS] {
+        let mut runner = load(&default_model(), Setup { choice: Some(choice), ..Setup::default() });
+        let answers = run(&mut runner, LIMITS, LIMITS.into(), &requests(&goldens, max_tokens));
+        assert_golden(&goldens, &answers, max_tokens, &choice.to_string());
+    }
+}
+
+#[test]
+fn tiles_in_half_precision_give_nearly_the_same_logits() {
+    let choice = KernelChoice { tile_arithmetic: Arithmetic::F16, ..QUADS };
+    assert_eq!((QUADS.same_bits(), choice.same_bits()), (true, false));
+    let checkpoint = tiny(&TinyModel { matrix_type: WeightFormat::Q4_1, ..TinyModel::default() });
+    let mut runner = load(&checkpoint, Setup { choice: Some(choice), ..Setup::default() });
+    let prompt = tiny_prompt(70, 2);
+    let error = nmse(
+        &logits(&mut runner, &prompt, 0),
+        last_logits(&checkpoint, &prompt, &frequencies(checkpoint.config())),
+    );
+    assert!((1e-9..1e-4).contains(&error), "NMSE {error:e}");
 }
 
 #[test]
@@ -279,7 +296,10 @@ fn biases_and_a_separate_head_equal_the_reference() {
     check_architecture("llama-untied-bias");
 }
 
-/// What a real GPU gets.
+/// What a real GPU gets, but for its subgroups.
+const QUADS: KernelChoice = KernelChoice { matmul: MatmulFamily::Quads { lanes: 0 }, ..GPU_CHOICE };
+
+/// What a real GPU may get.
 const GPU_CHOICE: KernelChoice = KernelChoice {
     matmul: MatmulFamily::Split,
     home: Home::Buffer,
@@ -289,6 +309,7 @@ const GPU_CHOICE: KernelChoice = KernelChoice {
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
     kv: KvFormat::F32,
+    tile_arithmetic: Arithmetic::F32,
 };
 
 /// Every set of kernels that an adapter may get.
@@ -303,12 +324,14 @@ fn choices() -> Vec<KernelChoice> {
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
         kv: KvFormat::F32,
+        tile_arithmetic: Arithmetic::F32,
     };
     vec![
         lanes(Home::Texture, Home::Texture, true),
         lanes(Home::Texture, Home::Buffer, false),
         lanes(Home::Buffer, Home::Buffer, true),
         GPU_CHOICE,
+        QUADS,
     ]
 }
 

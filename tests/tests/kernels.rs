@@ -81,6 +81,12 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 
 /// Holds `got` against `expected`: every number finite, then the normalised mean squared error.
 fn check_close(what: &str, got: &[f32], expected: &[f64]) {
+    let nmse = error_of(what, got, expected);
+    assert!(nmse <= 1e-10, "{what}: NMSE {nmse:e}");
+}
+
+/// The normalised mean squared error of finite numbers.
+fn error_of(what: &str, got: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(got.len(), expected.len(), "{what}");
     let (mut error, mut power) = (0.0, 0.0);
     for (i, (&g, &e)) in got.iter().zip(expected).enumerate() {
@@ -88,8 +94,7 @@ fn check_close(what: &str, got: &[f32], expected: &[f64]) {
         error += (f64::from(g) - e).powi(2);
         power += e * e;
     }
-    let nmse = error / power.max(f64::MIN_POSITIVE);
-    assert!(nmse <= 1e-10, "{what}: NMSE {nmse:e}");
+    error / power.max(f64::MIN_POSITIVE)
 }
 
 /// Stored rows with random weights of a sensible size.

@@ -11,7 +11,7 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, GlobalVariable, ImageClass, Module, StorageAccess, StorageFormat, TypeInner};
 
 /// Parses and validates, with no more than the program says it needs.
-fn validate(wgsl: &str, subgroups: bool) -> (Module, ModuleInfo) {
+fn validate(wgsl: &str, subgroups: bool, f16: bool) -> (Module, ModuleInfo) {
     let module = match naga::front::wgsl::parse_str(wgsl) {
         Ok(module) => module,
         Err(e) => panic!("{}", e.emit_to_string(wgsl)),
@@ -19,6 +19,7 @@ fn validate(wgsl: &str, subgroups: bool) -> (Module, ModuleInfo) {
     // unpack2x16float is in every WGSL; naga wants a word for it.
     let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SUBGROUP, subgroups);
+    capabilities.set(Capabilities::SHADER_FLOAT16, f16);
     let info = Validator::new(ValidationFlags::all(), capabilities)
         .subgroup_stages(naga::valid::ShaderStages::COMPUTE)
         .subgroup_operations(naga::valid::SubgroupOperationSet::all())
@@ -35,7 +36,8 @@ static READ: LazyLock<Vec<(Subject, Module, ModuleInfo)>> = LazyLock::new(|| {
     let second = first.split_off(first.len() / 2);
     let read = |half: Vec<Subject>| {
         let read = |subject: Subject| {
-            let (module, info) = validate(&subject.program.wgsl, subject.program.subgroups);
+            let (module, info) =
+                validate(&subject.program.wgsl, subject.program.subgroups, subject.program.f16());
             (subject, module, info)
         };
         half.into_iter().map(read).collect::<Vec<_>>()
@@ -204,7 +206,7 @@ fn check_lint(body: &str, expected: &[&str]) {
             {body}
         }}"
     );
-    let (module, info) = validate(&wgsl, true);
+    let (module, info) = validate(&wgsl, true, false);
     let expected = expected.iter().map(|s| s.to_string()).collect::<BTreeSet<_>>();
     assert_eq!(lint::findings(&module, &info), expected, "{body}");
 }
@@ -245,9 +247,11 @@ fn the_lint_finds_what_it_is_for() {
     check_lint("var v: array<u32, 4>; v[thread & 3u] = 1u; written[0] = v[0];", &[]);
 }
 
-fn hlsl(module: &Module, info: &ModuleInfo) -> Result<String, String> {
-    let options =
-        naga::back::hlsl::Options { shader_model: naga::back::hlsl::ShaderModel::V6_0, ..Default::default() };
+fn hlsl(module: &Module, info: &ModuleInfo, f16: bool) -> Result<String, String> {
+    use naga::back::hlsl::ShaderModel;
+    // Halves came with 6.2.
+    let shader_model = if f16 { ShaderModel::V6_2 } else { ShaderModel::V6_0 };
+    let options = naga::back::hlsl::Options { shader_model, ..Default::default() };
     let mut text = String::new();
     naga::back::hlsl::Writer::new(&mut text, &options, &Default::default())
         .write(module, info, None)
@@ -280,10 +284,13 @@ fn glsl(module: &Module, info: &ModuleInfo) -> Result<String, String> {
 #[test]
 fn every_language_can_say_it() {
     for_all(|subject, module, info| {
-        let name = &subject.program.name;
-        for (language, text) in
-            [("HLSL", hlsl(module, info)), ("MSL", msl(module, info)), ("GLSL", glsl(module, info))]
-        {
+        let (name, f16) = (&subject.program.name, subject.program.f16());
+        let mut texts = vec![("HLSL", hlsl(module, info, f16)), ("MSL", msl(module, info))];
+        if !f16 {
+            // OpenGL has no halves, and no adapter of it says that it had.
+            texts.push(("GLSL", glsl(module, info)));
+        }
+        for (language, text) in texts {
             match text {
                 Ok(text) => assert!(text.contains("main"), "{name}: {language}"),
                 Err(e) => panic!("{name}: {language}: {e}"),
@@ -306,8 +313,8 @@ fn every_pipeline_fits_its_explicit_layout() {
     let devices = [open(false), open(true)];
     let mut caches = [KernelCache::default(), KernelCache::default()];
     for program in all_programs() {
-        // Default limits come without subgroups.
-        let i = usize::from(!program.subgroups);
+        // Default limits come without subgroups and halves.
+        let i = usize::from(!program.subgroups && !program.f16());
         let made = pollster::block_on(caches[i].get(&devices[i], program.clone()));
         assert_eq!(made.err(), None, "{}", program.name);
         assert_eq!(devices[i].take_failure(), None, "{}", program.name);

@@ -33,6 +33,7 @@ fn run(folder: &Path, line: &[&str]) -> Ended {
     settings.filter(|name| name.to_string_lossy().starts_with("FIRSTLIGHT_")).for_each(|name| {
         command.env_remove(name);
     });
+    command.env("FIRSTLIGHT_AUTOTUNE", "off");
     command.env("FIRSTLIGHT_CACHE", folder).env("FIRSTLIGHT_MODEL_FILE", default_model_path());
     let output = command.arg("trace").args(line).output().expect("the binary starts");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");

@@ -9,6 +9,7 @@ mod browser;
 mod command;
 mod demo;
 mod dist;
+mod gpu;
 mod model;
 mod nginx;
 mod packages;
@@ -30,6 +31,7 @@ cargo xtask test [--full]   sets up, checks formatting and lints, runs the tests
 cargo xtask page [--with-model]   makes the page in web/dist, for any static host; --with-model puts the default model beside it
 cargo xtask dist            makes the archive for this system under target/dist, and tries the program in it
 cargo xtask peers           measures Firstlight beside other engines, natively and in a browser; `cargo xtask peers --help` says how
+cargo xtask gpu [--small|--large]   measures the adapter's shares of its peaks on the default model and on a random one, beside the goals
 cargo xtask ci              what CI runs: the same as `test`
 cargo xtask setup           only brings what the machine lacks: Vulkan driver, wasm32 std, model, Python clients, nginx, Chromium and Node";
 
@@ -43,6 +45,7 @@ enum Task {
     Page { with_model: bool },
     Peers(peers::Options),
     PeersHelp,
+    Gpu(gpu::Size),
     Help,
 }
 
@@ -58,6 +61,9 @@ fn parse(args: &[String]) -> Result<Task, String> {
         ["page"] => Ok(Task::Page { with_model: false }),
         ["page", "--with-model"] => Ok(Task::Page { with_model: true }),
         ["peers", "--help" | "-h"] => Ok(Task::PeersHelp),
+        ["gpu"] => Ok(Task::Gpu(gpu::Size::ByMachine)),
+        ["gpu", "--small"] => Ok(Task::Gpu(gpu::Size::Small)),
+        ["gpu", "--large"] => Ok(Task::Gpu(gpu::Size::Large)),
         ["peers", rest @ ..] => peers::Options::read(rest).map(Task::Peers),
         [] | ["help" | "--help" | "-h"] => Ok(Task::Help),
         _ => Err(format!("`cargo xtask {}` is not a task; these are:\n{USAGE}", words.join(" "))),
@@ -82,6 +88,7 @@ fn main() -> ExitCode {
         Task::Dist => dist::run().map(drop),
         Task::Page { with_model } => page::run(with_model),
         Task::Peers(options) => peers::run(&options),
+        Task::Gpu(size) => gpu::run(size),
         Task::PeersHelp => {
             say(&peers::usage());
             Ok(())
@@ -139,6 +146,9 @@ mod tests {
         check("peers", Some(Task::Peers(peers::Options::default())));
         check("peers --help", Some(Task::PeersHelp));
         check("peers --rounds", None);
+        check("gpu", Some(Task::Gpu(gpu::Size::ByMachine)));
+        check("gpu --small", Some(Task::Gpu(gpu::Size::Small)));
+        check("gpu --huge", None);
         check("", Some(Task::Help));
         check("demo --full", None);
         check("tset", None);

@@ -40,6 +40,11 @@ pub fn ensure() -> Result<(), String> {
     }
 }
 
+/// Whether the machine shows a GPU. Only Linux is looked at: elsewhere there is one as a rule.
+pub fn shows_gpu() -> bool {
+    !cfg!(target_os = "linux") || look().gpu
+}
+
 fn look() -> Found {
     let mut manifests = Vec::new();
     for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"] {

@@ -128,7 +128,7 @@ impl Device {
         index: usize,
         options: DeviceOptions,
     ) -> Result<Self, DeviceError> {
-        let wanted = wgpu::Features::SUBGROUP | wgpu::Features::TIMESTAMP_QUERY;
+        let wanted = wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY;
         let (features, limits) = if options.default_limits {
             (wgpu::Features::empty(), wgpu::Limits::default())
         } else {

@@ -57,6 +57,10 @@ pub struct Work {
     pub macs_per_position: u64,
     /// Bytes of weights, which every dispatch reads once.
     pub weight_bytes: u64,
+    /// Bytes read and written for each row; 0 where the weights' count alone.
+    pub bytes_per_row: u64,
+    /// Bytes of keys and values for each position that a sequence has.
+    pub bytes_per_position: u64,
 }
 
 /// One dispatch of the pass.

@@ -17,6 +17,9 @@ use crate::error::DeviceError;
 /// the accuracy that WGSL demands stay a thousand times below it, one wrong number in a thousand lies far above.
 pub const MAX_NMSE: f64 = 1e-8;
 
+/// The same for a kernel that multiplies in half precision: what 11 bits lose, on these data, is a tenth of it.
+pub const MAX_F16_NMSE: f64 = 1e-5;
+
 /// The sizes that tell a model's pipelines from another's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shapes {
@@ -125,6 +128,11 @@ pub struct Case {
 }
 
 impl Case {
+    /// The largest error that counts as right.
+    fn max_nmse(&self) -> f64 {
+        if self.program.f16() { MAX_F16_NMSE } else { MAX_NMSE }
+    }
+
     /// The normalised mean squared error of what the kernel wrote; infinite where a number is none, or where something is
     /// written that should have been kept.
     fn error(&self, written: &[Vec<u8>]) -> f64 {
@@ -165,12 +173,14 @@ pub struct Checked {
     pub kernel: String,
     /// Normalised mean squared error against its twin; infinite where it wrote no number, a wrong token, or outside its place.
     pub nmse: f64,
+    /// The largest error that counts as right.
+    pub max_nmse: f64,
 }
 
 impl Checked {
     /// Whether the kernel computes what it should.
     pub fn ok(&self) -> bool {
-        self.nmse <= MAX_NMSE
+        self.nmse <= self.max_nmse
     }
 }
 
@@ -219,7 +229,8 @@ pub async fn measure(
         let contents: Vec<&[u8]> = case.contents.iter().map(Vec::as_slice).collect();
         let probe = Probe::new(device, kernels, case.program.clone(), &contents).await?;
         let written = probe.run(device, case.grid, 1).await?;
-        checked.push(Checked { kernel: case.program.name.clone(), nmse: case.error(&written) });
+        let (kernel, nmse) = (case.program.name.clone(), case.error(&written));
+        checked.push(Checked { kernel, nmse, max_nmse: case.max_nmse() });
     }
     Ok(checked)
 }

@@ -3,8 +3,9 @@
 //! Never binds or dispatches. Invariant: the tiles of a choice come in rising `min_rows`, the first with 1.
 
 use firstlight_shaders::matmul::Store;
+use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::{
-    ComposeError, Form, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split,
+    ComposeError, Form, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_quads, matvec_split,
 };
 
 use super::{KernelChoice, MatmulFamily};
@@ -45,12 +46,21 @@ pub enum MatmulTile {
         /// Rows a thread.
         tile_rows: u32,
     },
+    /// `matvec_quads`.
+    Quads {
+        /// The fewest rows it is used for.
+        min_rows: u32,
+        /// Rows a thread.
+        tile_rows: u32,
+    },
     /// `matmul_tiled`.
     Tiled {
         /// The fewest rows it is used for.
         min_rows: u32,
         /// Rows a workgroup.
         tile_rows: u32,
+        /// Rows a thread.
+        thread_rows: u32,
     },
 }
 
@@ -67,8 +77,17 @@ const SPLIT_TILES: [MatmulTile; 5] = [
     MatmulTile::Split { min_rows: 1, tile_rows: 1 },
     MatmulTile::Split { min_rows: 2, tile_rows: 4 },
     MatmulTile::Split { min_rows: 5, tile_rows: 8 },
-    MatmulTile::Tiled { min_rows: 17, tile_rows: 32 },
-    MatmulTile::Tiled { min_rows: 65, tile_rows: 64 },
+    MatmulTile::Tiled { min_rows: 17, tile_rows: 32, thread_rows: 2 },
+    MatmulTile::Tiled { min_rows: 65, tile_rows: 64, thread_rows: 4 },
+];
+
+/// Twice the rows a thread for many rows: a vec4 of workgroup memory then serves 10.7 multiplications of a vec4 instead of 8.
+const QUAD_TILES: [MatmulTile; 5] = [
+    MatmulTile::Quads { min_rows: 1, tile_rows: 1 },
+    MatmulTile::Quads { min_rows: 2, tile_rows: 4 },
+    MatmulTile::Quads { min_rows: 5, tile_rows: 8 },
+    MatmulTile::Tiled { min_rows: 17, tile_rows: 32, thread_rows: 4 },
+    MatmulTile::Tiled { min_rows: 33, tile_rows: 64, thread_rows: 8 },
 ];
 
 impl MatmulTile {
@@ -77,7 +96,8 @@ impl MatmulTile {
         match self {
             Self::Lanes { min_rows, tile_rows }
             | Self::Split { min_rows, tile_rows }
-            | Self::Tiled { min_rows, tile_rows } => (min_rows, tile_rows),
+            | Self::Quads { min_rows, tile_rows }
+            | Self::Tiled { min_rows, tile_rows, .. } => (min_rows, tile_rows),
         }
     }
 
@@ -115,8 +135,17 @@ impl MatmulTile {
                 let v = matvec_split::Variant { format, store, bias, units, tile_rows };
                 (v.program()?, v.workgroups(rows, groups))
             }
-            Self::Tiled { tile_rows, .. } => {
-                let v = matmul_tiled::Variant { format, store, bias, units, tile_rows };
+            Self::Quads { tile_rows, .. } => {
+                let lanes = choice.matmul.lanes();
+                let v = matvec_quads::Variant { format, store, bias, units, tile_rows, lanes };
+                (v.program()?, v.workgroups(rows, groups))
+            }
+            Self::Tiled { tile_rows, thread_rows, .. } => {
+                // Half precision wants the accumulators of many rows a thread.
+                let arithmetic = choice.tile_arithmetic;
+                let thread_rows = if arithmetic == Arithmetic::F16 { tile_rows / 8 } else { thread_rows };
+                let v =
+                    matmul_tiled::Variant { format, store, bias, units, tile_rows, thread_rows, arithmetic };
                 (v.program()?, v.workgroups(rows, groups))
             }
         })
@@ -129,6 +158,7 @@ impl KernelChoice {
         match self.matmul {
             MatmulFamily::Lanes => &LANE_TILES,
             MatmulFamily::Split => &SPLIT_TILES,
+            MatmulFamily::Quads { .. } => &QUAD_TILES,
         }
     }
 }

@@ -66,6 +66,15 @@ impl<S: WeightSource> Checkpoint<S> {
         Ok(Self { sources: shards, config, tensors, gguf: None })
     }
 
+    /// A checkpoint that was made up: tensors of a configuration, all of them in `source`.
+    pub(super) fn of_parts(
+        source: S,
+        config: ModelConfig,
+        tensors: BTreeMap<TensorRole, TensorInfo>,
+    ) -> Self {
+        Self { sources: vec![source], config, tensors, gguf: None }
+    }
+
     /// The hyper-parameters.
     pub fn config(&self) -> &ModelConfig {
         &self.config

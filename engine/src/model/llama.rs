@@ -209,6 +209,7 @@ async fn plan_sampler(
     planner.enter(Stage::Sample);
     let bindings = [logits.buffer.binding(), choices.binding(), tokens.binding()];
     planner.rows_in_x(Extent::Samples, sample::program()?, bytemuck::bytes_of(&params), &bindings).await?;
+    planner.moves(4 * logits.pitch);
     Ok(Some(Sampler { choices }))
 }
 
@@ -271,6 +272,7 @@ async fn plan_embedding(
             hidden.buffer.binding(),
         ];
         planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+        planner.moves(4 * hidden.pitch);
     }
     Ok(())
 }
@@ -384,6 +386,8 @@ async fn plan_attention(
     let params = rope_kv_write::Params { pitch: buffers.qkv.pitch / 4 };
     let (program, grid) = (rope.program()?, rope.workgroups(1));
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+    // It reads q, k and v and writes them, each to its place.
+    planner.moves(8 * buffers.qkv.width);
 
     let head_group = config.num_heads / config.num_kv_heads;
     let KernelChoice { work_home, subgroups, kv, .. } = planner.choice();
@@ -421,7 +425,8 @@ async fn plan_attention(
     let program = variant.program()?;
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
     // q*k and p*v.
-    planner.attends(2 * u64::from(config.num_heads) * u64::from(config.head_dim));
+    let kv_bytes = config.kv_bytes_a_token(kv) / u64::from(config.num_layers);
+    planner.attends(2 * u64::from(config.num_heads) * u64::from(config.head_dim), kv_bytes);
     planner.written(Extent::Rows, &buffers.attended).await
 }
 
@@ -510,6 +515,7 @@ async fn plan_unfused_gate<S: WeightSource>(
     let bindings = [both.buffer.binding(), gated.target().buffer.binding()];
     let program = silu_mul::program()?;
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+    planner.moves(4 * (both.pitch + gated.target().pitch));
     planner.written(Extent::Rows, &gated).await?;
     Ok(gated)
 }

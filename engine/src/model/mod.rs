@@ -15,6 +15,7 @@ mod repository;
 mod roles;
 mod rope;
 mod safetensors;
+mod sketch;
 mod source;
 
 pub use checkpoint::Checkpoint;
@@ -23,6 +24,7 @@ pub use dequantise::dequantise;
 pub use gguf::{GgufFile, GgufValue};
 pub use repository::{INDEX_NAME, NoModel, files_of_model, is_plain_file};
 pub use safetensors::{open_safetensors, shard_names};
+pub use sketch::{Sketch, Zeros};
 pub use source::{MemorySource, TensorInfo, TensorRole, WeightSource};
 
 pub use kv_cache::{KvCache, LayerCache};

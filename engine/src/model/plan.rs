@@ -220,7 +220,9 @@ impl<'a> Planner<'a> {
         let bindings = [plain.buffer.binding(), rows.buffer.binding()];
         let grid = quantise::workgroups(units, 1);
         let program = quantise::program(units, rows.home)?;
-        self.rows(extent, program, grid[0], bytemuck::bytes_of(&params), &bindings).await
+        self.rows(extent, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+        self.moves(4 * (plain.pitch + rows.pitch));
+        Ok(())
     }
 
     /// Adds a kernel that takes one row a workgroup row.
@@ -239,10 +241,19 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// What was added last looks at positions, with this much to do for each.
-    pub fn attends(&mut self, macs_per_position: u64) {
+    /// What was added last looks at positions, with this much to do and to read for each.
+    pub fn attends(&mut self, macs_per_position: u64, bytes_per_position: u64) {
         if let Some(last) = self.dispatches.pop() {
-            self.dispatches.push(last.with_work(Work { macs_per_position, ..Work::default() }));
+            let work = Work { macs_per_position, bytes_per_position, ..last.work() };
+            self.dispatches.push(last.with_work(work));
+        }
+    }
+
+    /// What was added last reads and writes this much for each of its rows.
+    pub fn moves(&mut self, bytes_per_row: u32) {
+        if let Some(last) = self.dispatches.pop() {
+            let work = Work { bytes_per_row: u64::from(bytes_per_row), ..last.work() };
+            self.dispatches.push(last.with_work(work));
         }
     }
 
@@ -279,6 +290,7 @@ impl<'a> Planner<'a> {
         let rows = sample_rows.unwrap_or(gamma);
         let bindings = [x.buffer.binding(), gamma.binding(), rows.binding(), y.buffer.binding()];
         self.rows_in_x(extent, program, bytemuck::bytes_of(&params), &bindings).await?;
+        self.moves(4 * (x.pitch + y.pitch));
         self.written(extent, to).await
     }
 
@@ -291,7 +303,9 @@ impl<'a> Planner<'a> {
         let params = norm_parts::Params { x_pitch: x.pitch / 4, y_pitch: y.pitch / 4 };
         let program = norm_parts::program(x.width, y.form())?;
         let bindings = [x.buffer.binding(), norm.gamma.binding(), squares.binding(), y.buffer.binding()];
-        self.rows_in_x(Extent::Rows, program, bytemuck::bytes_of(&params), &bindings).await
+        self.rows_in_x(Extent::Rows, program, bytemuck::bytes_of(&params), &bindings).await?;
+        self.moves(4 * (x.pitch + y.pitch));
+        Ok(())
     }
 
     /// Adds `y += x * matrix^T` on the residual stream, and the norm behind it, unless nothing reads that.

@@ -194,6 +194,61 @@ impl GpuRunner {
     /// # Errors
     /// As a step. Our bug: a shape beyond the limits that the runner was loaded with.
     pub async fn profile_step(&mut self, shape: StepShape) -> Result<Option<StepProfile>, RunnerError> {
+        let parts = Timestamps::of_parts(&self.device, self.model.dispatches.len() as u32);
+        let (Some(_), Some(parts)) = (&self.timestamps, parts) else { return Ok(None) };
+        let whole_ns = self.time_step(shape).await?.unwrap_or_default();
+        let pass = self.made_up(shape, Timing::ByDispatch(&parts));
+        let readback = self.device.readback("profile read-back", parts.bytes()).await;
+        let readback = readback.map_err(|error| RunnerError::OutOfMemory(error.to_string()))?;
+        let (_, cut) = gpu::run(&self.device, &pass, &readback).await?;
+        let mut profile = StepProfile { whole_ns, kernels: Vec::new() };
+        for (idx, ns) in cut.parts {
+            let dispatch = &self.model.dispatches[idx];
+            let (macs, bytes) = dispatch_work(dispatch, &pass, shape);
+            let rows = pass.extent(dispatch);
+            profile.add(dispatch.kernel(rows).name(), ns, macs, bytes);
+        }
+        Ok(Some(profile))
+    }
+
+    /// Runs `shape` once, as [`GpuRunner::profile_step`] does; the nanoseconds of its pass on the GPU's clock, `None` where
+    /// there is none.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn time_step(&mut self, shape: StepShape) -> Result<Option<u64>, RunnerError> {
+        self.make_up(shape)?;
+        let timing = self.timestamps.as_ref().map_or(Timing::Off, Timing::Whole);
+        let (_, elapsed) = gpu::run(&self.device, &self.made_up(shape, timing), &self.readbacks[0]).await?;
+        Ok(elapsed.pass_ns)
+    }
+
+    /// Multiply-adds of `shape`, and the bytes that it has to move at least.
+    pub fn work_of(&self, shape: StepShape) -> (u64, u64) {
+        let pass = self.made_up(shape, Timing::Off);
+        let works = pass.dispatches.iter().map(|dispatch| dispatch_work(dispatch, &pass, shape));
+        works.fold((0, 0), |(macs, bytes), (m, b)| (macs + m, bytes + b))
+    }
+
+    /// The sizes that it was loaded with.
+    pub fn limits(&self) -> PassLimits {
+        self.limits
+    }
+
+    /// The pass over what [`GpuRunner::make_up`] wrote.
+    fn made_up<'a>(&'a self, shape: StepShape, timing: Timing<'a>) -> Pass<'a> {
+        Pass {
+            copies: &[],
+            dispatches: &self.model.dispatches,
+            rows: shape.num_rows(),
+            samples: shape.num_seqs,
+            wanted: &[],
+            timing,
+        }
+    }
+
+    /// Writes the arrays of a made-up step.
+    fn make_up(&mut self, shape: StepShape) -> Result<(), RunnerError> {
         let StepShape { num_seqs, tokens_per_seq, context } = shape;
         let blocks_per_seq = context.div_ceil(self.limits.block_size);
         if tokens_per_seq == 0
@@ -205,8 +260,6 @@ impl GpuRunner {
         {
             return Err(RunnerError::Internal(format!("{shape:?} exceeds {:?}", self.limits)));
         }
-        let parts = Timestamps::of_parts(&self.device, self.model.dispatches.len() as u32);
-        let (Some(whole), Some(parts)) = (&self.timestamps, parts) else { return Ok(None) };
         let (mut rows, mut sample_rows) = (Vec::new(), Vec::new());
         // They are written over.
         self.tables.clear();
@@ -222,26 +275,7 @@ impl GpuRunner {
         }
         self.device.write(&self.model.rows, 0, bytemuck::cast_slice(&rows));
         self.device.write(&self.model.sample_rows, 0, bytemuck::cast_slice(&sample_rows));
-        let pass = |timing| Pass {
-            copies: &[],
-            dispatches: &self.model.dispatches,
-            rows: shape.num_rows(),
-            samples: num_seqs,
-            wanted: &[],
-            timing,
-        };
-        let (_, once) = gpu::run(&self.device, &pass(Timing::Whole(whole)), &self.readbacks[0]).await?;
-        let readback = self.device.readback("profile read-back", parts.bytes()).await;
-        let readback = readback.map_err(|error| RunnerError::OutOfMemory(error.to_string()))?;
-        let (_, cut) = gpu::run(&self.device, &pass(Timing::ByDispatch(&parts)), &readback).await?;
-        let mut profile = StepProfile { whole_ns: once.pass_ns.unwrap_or_default(), kernels: Vec::new() };
-        for (idx, ns) in cut.parts {
-            let dispatch = &self.model.dispatches[idx];
-            let (rows, work) = (pass(Timing::Off).extent(dispatch), dispatch.work());
-            let macs = work.macs_per_row * u64::from(rows) + work.macs_per_position * shape.num_attended();
-            profile.add(dispatch.kernel(rows).name(), ns, macs, work.weight_bytes);
-        }
-        Ok(Some(profile))
+        Ok(())
     }
 
     /// Bytes of the tokens that the GPU chose, in front of what else comes back.
@@ -385,6 +419,15 @@ impl GpuRunner {
         let stages = by_stage.then(|| stage_times(&elapsed, &self.model.dispatches));
         Ok(RunnerOutput { tokens, gpu_ns: elapsed.pass_ns, stages })
     }
+}
+
+/// Multiply-adds of one dispatch of a made-up step, and the bytes that it has to move at least.
+fn dispatch_work(dispatch: &Dispatch, pass: &Pass<'_>, shape: StepShape) -> (u64, u64) {
+    let (rows, work) = (u64::from(pass.extent(dispatch)), dispatch.work());
+    let in_cache = u64::from(shape.num_seqs) * u64::from(shape.context);
+    let macs = work.macs_per_row * rows + work.macs_per_position * shape.num_attended();
+    let bytes = work.weight_bytes + work.bytes_per_row * rows + work.bytes_per_position * in_cache;
+    (macs, bytes)
 }
 
 /// The times of a pass that was timed by stage.

@@ -39,8 +39,8 @@ pub struct KernelTime {
     pub ns: u64,
     /// Multiply-adds that it had to do.
     pub macs: u64,
-    /// Bytes of weights that it had to read.
-    pub weight_bytes: u64,
+    /// Bytes that it had to move at least: of weights, or of rows, keys and values where it has none.
+    pub bytes: u64,
 }
 
 /// A step's time, whole and in kernels.
@@ -53,18 +53,18 @@ pub struct StepProfile {
 }
 
 impl StepProfile {
-    pub(super) fn add(&mut self, kernel: &str, ns: u64, macs: u64, weight_bytes: u64) {
+    pub(super) fn add(&mut self, kernel: &str, ns: u64, macs: u64, bytes: u64) {
         let known = self.kernels.iter_mut().find(|known| known.kernel == kernel);
         match known {
             Some(known) => {
                 known.dispatches += 1;
                 known.ns += ns;
                 known.macs += macs;
-                known.weight_bytes += weight_bytes;
+                known.bytes += bytes;
             }
             None => {
                 let kernel = kernel.to_owned();
-                self.kernels.push(KernelTime { kernel, dispatches: 1, ns, macs, weight_bytes });
+                self.kernels.push(KernelTime { kernel, dispatches: 1, ns, macs, bytes });
             }
         }
     }

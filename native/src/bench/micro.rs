@@ -1,19 +1,19 @@
 //! `firstlight bench --micro`: where a step's time goes, kernel by kernel, beside what this adapter can do at best.
 //!
-//! Kernels run without engine and scheduler; the loop around them is measured by `pace`. Invariant: the rows of a table sum to the total that stands under them.
+//! Kernels run without engine and scheduler; the loop around them is measured by `pace`. Invariant: the rows of a table sum to
+//! the step that stands under them; what the cuts between its kernels cost, or hide, is a row of its own.
 
-use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache, KernelChoice};
+use firstlight_engine::gpu::{Device, KernelCache};
 use firstlight_engine::runner::{GpuRunner, StepProfile, StepShape};
 use firstlight_engine::sched::SchedulerConfig;
-use firstlight_shaders::KvFormat;
+use firstlight_shaders::{Home, KvFormat};
 use serde::Serialize;
 
 use super::pace::{self, Pace};
-use crate::adapters;
 use crate::cache::{Cache, process_environment};
 use crate::cli::{BenchArgs, JsonTarget};
 use crate::doctor::measures;
-use crate::executor::{block_on, block_on_gpu};
+use crate::executor::block_on_gpu;
 use crate::failure::Failure;
 use crate::load::gpu;
 use crate::terminal::write_line;
@@ -36,9 +36,9 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     }
     let paces = pace::measure(&mut runner, &limits, args.repeats)?;
     let adapter = runner.device().facts().name.clone();
-    drop(runner);
+    let home = runner.choice().home;
     // Last: where there is no clock, nobody waits for them.
-    let peaks = peaks(args)?;
+    let peaks = Peaks::measure(&runner.into_device(), home)?;
     let steps = profiled.iter().map(|(shape, profiles)| Table::of(*shape, profiles, &peaks)).collect();
     let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps, paces };
     super::save(target, &result)?;
@@ -52,6 +52,8 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
 
 /// A model on its adapter.
 pub(super) struct Opened {
+    /// The model's name.
+    pub model: String,
     /// The runner.
     pub runner: GpuRunner,
     /// What it was loaded for.
@@ -70,12 +72,13 @@ pub(super) fn open(args: &BenchArgs) -> Result<Option<Opened>, Failure> {
     let kv = args.engine.kv_cache.format(KvFormat::default());
     let limits = sizing::limits(&args.engine, checkpoint.config(), kv)?;
     let place = gpu::Place::default();
-    let loaded = gpu::load(&place, &args.engine, &checkpoint, &limits, &mut |_| ())?;
-    let kv_bytes_a_token = checkpoint.config().kv_bytes_a_token(loaded.kv);
+    let loaded = gpu::load(&place, &args.engine, &checkpoint, &limits, None, &mut |_| ())?;
+    let kv_bytes_a_token = checkpoint.config().kv_bytes_a_token(loaded.choice.kv);
     let opened = |runner: Box<GpuRunner>| Opened {
+        model: checkpoint.config().name.clone(),
         runner: *runner,
         limits: loaded.limits,
-        kv: loaded.kv,
+        kv: loaded.choice.kv,
         kv_bytes_a_token,
     };
     Ok(place.take().map(opened))
@@ -121,9 +124,11 @@ const SHAPES: [StepShape; 5] = [
 
 /// What the adapter can do at best, by `doctor`'s kernels.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Peaks {
-    gflops: f64,
-    gb_per_s: f64,
+pub struct Peaks {
+    /// f32 arithmetic.
+    pub gflops: f64,
+    /// Memory bandwidth.
+    pub gb_per_s: f64,
 }
 
 /// The result as JSON.
@@ -136,15 +141,17 @@ struct MicroJson {
     paces: Vec<Pace>,
 }
 
-fn peaks(args: &BenchArgs) -> Result<Peaks, Failure> {
-    let (index, adapter) = adapters::choose(args.engine.adapter.adapter.as_deref())?;
-    let options = DeviceOptions { default_limits: args.engine.adapter.default_limits };
-    let device = block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
-    let choice = KernelChoice::for_adapter(device.facts());
-    let mut kernels = KernelCache::default();
-    let gb_per_s = measures::bandwidth(&device, &mut kernels, choice.home)?.median;
-    let gflops = measures::arithmetic(&device, &mut kernels)?.median;
-    Ok(Peaks { gflops, gb_per_s })
+impl Peaks {
+    /// Memory where the weights live, at `home`.
+    ///
+    /// # Errors
+    /// Memory, a kernel that does not compile, a lost device.
+    pub fn measure(device: &Device, home: Home) -> Result<Self, Failure> {
+        let mut kernels = KernelCache::default();
+        let gb_per_s = measures::bandwidth(device, &mut kernels, home)?.median;
+        let gflops = measures::arithmetic(device, &mut kernels)?.median;
+        Ok(Self { gflops, gb_per_s })
+    }
 }
 
 /// A kernel's line.
@@ -188,16 +195,16 @@ impl Table {
             .map(|idx| median(profiles.iter().filter_map(|p| p.kernels.get(idx)).map(|k| k.ns)))
             .collect();
         let sum: u64 = times.iter().sum();
+        let whole = median(profiles.iter().map(|p| p.whole_ns));
         let per_second = |amount: u64, ns: u64| amount as f64 / ns.max(1) as f64;
         let mut kernels: Vec<Row> = (first.kernels.iter().zip(&times))
             .map(|(kernel, &ns)| {
-                let (gflops, gb_per_s) =
-                    (per_second(2 * kernel.macs, ns), per_second(kernel.weight_bytes, ns));
+                let (gflops, gb_per_s) = (per_second(2 * kernel.macs, ns), per_second(kernel.bytes, ns));
                 Row {
                     kernel: kernel.kernel.clone(),
                     dispatches: kernel.dispatches,
                     ns,
-                    share: per_second(ns, sum),
+                    share: per_second(ns, whole),
                     gflops,
                     share_of_peak: gflops / peaks.gflops,
                     gb_per_s,
@@ -211,7 +218,7 @@ impl Table {
             tokens_per_seq: shape.tokens_per_seq,
             context: shape.context,
             repeats: profiles.len(),
-            whole_ns: median(profiles.iter().map(|p| p.whole_ns)),
+            whole_ns: whole,
             sum_ns: sum,
             kernels,
         }
@@ -237,15 +244,20 @@ impl std::fmt::Display for Table {
         )?;
         let heading = ["kernel", "count", "ms", "share", "GFLOP/s", "of peak", "GB/s", "of bandwidth"];
         let [kernel, figures @ ..] = heading;
-        write!(f, "  {kernel:<58}")?;
-        figures.iter().try_for_each(|figure| write!(f, "{figure:>9}"))?;
+        // Names grow with what a kernel does beside its product.
+        let wide = self.kernels.iter().map(|row| row.kernel.len()).fold(58, usize::max);
+        write!(f, "  {kernel:<wide$}")?;
+        figures.iter().try_for_each(|figure| {
+            let width = if *figure == "of bandwidth" { 14 } else { 9 };
+            write!(f, "{figure:>width$}")
+        })?;
         writeln!(f)?;
+        let percent = |share: f64| format!("{:.0}%", share * 100.0);
         for row in &self.kernels {
-            let percent = |share: f64| format!("{:.0}%", share * 100.0);
             let or_dash = |value: f64, text: String| if value > 0.0 { text } else { "-".to_owned() };
             writeln!(
                 f,
-                "  {:<58}{:>9}{:>9.3}{:>9}{:>9}{:>9}{:>9}{:>13}",
+                "  {:<wide$}{:>9}{:>9.3}{:>9}{:>9}{:>9}{:>9}{:>14}",
                 row.kernel,
                 row.dispatches,
                 ms(row.ns),
@@ -257,11 +269,9 @@ impl std::fmt::Display for Table {
             )?;
         }
         let dispatches: u32 = self.kernels.iter().map(|row| row.dispatches).sum();
-        writeln!(
-            f,
-            "  {:<58}{dispatches:>9}{:>9.3}",
-            "sum, a compute pass for each dispatch",
-            ms(self.sum_ns)
-        )
+        let last = "cuts: passes for single dispatches, beside the step in one";
+        let cuts = (self.whole_ns as f64 - self.sum_ns as f64) / 1e6;
+        writeln!(f, "  {last:<wide$}{:>9}{cuts:>+9.3}{:>9}", "", percent(cuts / ms(self.whole_ns)))?;
+        writeln!(f, "  {:<wide$}{dispatches:>9}{:>9.3}{:>9}", "the step", ms(self.whole_ns), percent(1.0))
     }
 }

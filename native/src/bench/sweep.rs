@@ -55,7 +55,7 @@ struct SweepJson {
 /// # Errors
 /// The model, the adapter, an adapter without a clock for its passes.
 pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
-    let Some(Opened { mut runner, limits, kv, kv_bytes_a_token }) = open(args)? else { return Ok(()) };
+    let Some(Opened { mut runner, limits, kv, kv_bytes_a_token, .. }) = open(args)? else { return Ok(()) };
     let handle = runner.device().handle().clone();
     let batches = BATCHES.map(|num_seqs| decode(num_seqs, CONTEXT));
     let contexts = CONTEXTS.map(|context| decode(1, context));

@@ -38,6 +38,19 @@ impl KvCache {
     }
 }
 
+/// When sets of kernels are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autotune {
+    /// On GPUs, once.
+    Auto,
+    /// On every adapter, once.
+    On,
+    /// On every adapter, now.
+    Again,
+    /// Never; what was kept of a trial does not count either.
+    Off,
+}
+
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
@@ -164,6 +177,16 @@ pub(super) fn kv_cache(text: &str) -> Result<KvCache, String> {
         (Some(format), _) => Ok(KvCache::Stored(format)),
         (None, "auto") => Ok(KvCache::Auto),
         _ => Err("it must be f32, f16, q8 or auto".into()),
+    }
+}
+
+pub(super) fn autotune(text: &str) -> Result<Autotune, String> {
+    match text {
+        "auto" => Ok(Autotune::Auto),
+        "on" => Ok(Autotune::On),
+        "again" => Ok(Autotune::Again),
+        "off" => Ok(Autotune::Off),
+        _ => Err("it must be auto, on, again or off".into()),
     }
 }
 
@@ -308,6 +331,8 @@ mod tests {
         check(kv_cache("f16"), Ok(KvCache::Stored(KvFormat::F16)));
         check(kv_cache("auto"), Ok(KvCache::Auto));
         check(kv_cache("i8"), Err("f32, f16, q8 or auto"));
+        check(autotune("again"), Ok(Autotune::Again));
+        check(autotune("yes"), Err("auto, on, again or off"));
         check(dash("hello"), Err("-p TEXT"));
         check(json_target("-"), Ok(JsonTarget::Stdout));
         check(json_target("1"), Ok(JsonTarget::Stdout));

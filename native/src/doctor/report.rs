@@ -4,8 +4,9 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use firstlight_engine::gpu::{AdapterFacts, Checked};
+use firstlight_engine::gpu::{AdapterFacts, Checked, Trial};
 use serde::Serialize;
+use serde_json::Value;
 
 /// What one adapter says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -132,6 +133,35 @@ impl Display for KernelReport {
     }
 }
 
+/// A set of kernels that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrialReport {
+    /// In words that `--kernels` takes.
+    pub choice: Value,
+    /// Milliseconds of a decode step of one sequence, of eight, and of a prompt of 64 tokens; on a model of the right shapes
+    /// with as many layers as load quickly. `None` where it failed.
+    pub ms: Option<[f64; 3]>,
+    /// All of it as a sentence.
+    pub sentence: String,
+}
+
+impl From<&Trial> for TrialReport {
+    fn from(trial: &Trial) -> Self {
+        let ms = trial
+            .times
+            .as_ref()
+            .ok()
+            .map(|times| [times.decode_ns, times.batch_ns, times.prefill_ns].map(|ns| ns as f64 / 1e6));
+        Self { choice: trial.choice.to_json(), ms, sentence: trial.to_string() }
+    }
+}
+
+impl Display for TrialReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "{}", self.sentence)
+    }
+}
+
 /// A quantity that was measured several times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measure {
@@ -175,8 +205,14 @@ pub struct ChosenReport {
     pub default_limits: bool,
     /// The kernels it gets.
     pub kernels: String,
+    /// The same in words that `--kernels` takes.
+    pub choice: Value,
+    /// Who chose them: facts, pinned, remembered or measured.
+    pub chosen_by: &'static str,
     /// Why these.
     pub why: String,
+    /// The sets of kernels that were tried, where some were.
+    pub trials: Vec<TrialReport>,
     /// Each of them against the CPU.
     pub self_test: Vec<KernelReport>,
     /// How fast it is.
@@ -188,6 +224,7 @@ impl Display for ChosenReport {
         let limits = if self.default_limits { " with default limits" } else { "" };
         writeln!(f, "adapter {} is used{limits}: {}", self.index, self.kernels)?;
         writeln!(f, "  because: {}", self.why)?;
+        self.trials.iter().try_for_each(|trial| writeln!(f, "  tried: {trial}"))?;
         let wrong = self.self_test.iter().filter(|kernel| !kernel.ok).count();
         writeln!(
             f,
@@ -239,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_numbers_is_wrong_and_still_json() {
-        let report = KernelReport::from(&Checked { kernel: "k".into(), nmse: f64::INFINITY });
+        let report = KernelReport::from(&Checked { kernel: "k".into(), nmse: f64::INFINITY, max_nmse: 1e-8 });
         assert_eq!((report.ok, report.nmse), (false, None));
         assert!(report.to_string().contains("WRONG"), "{report}");
         let json = serde_json::to_value(&report).expect("it is JSON");

@@ -5,12 +5,12 @@
 use std::time::{Duration, Instant};
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice};
-use firstlight_engine::model::{Checkpoint, LoadProgress};
+use firstlight_engine::model::{Checkpoint, LoadProgress, Sketch};
 use firstlight_engine::runner::{self, GpuRunner};
 use firstlight_engine::sched::SchedulerConfig;
-use firstlight_shaders::{Activations, KvFormat};
 
-use crate::cli::{self, EngineArgs};
+use super::kernels::{self, Wishes};
+use crate::cli::EngineArgs;
 use crate::driver::Drive;
 use crate::executor::{block_on_gpu, drive_awaited};
 use crate::failure::Failure;
@@ -30,8 +30,8 @@ pub struct Loaded {
     pub described: String,
     /// The limits that it was loaded with: those that were given, with as many blocks as the format makes of the memory.
     pub limits: SchedulerConfig,
-    /// How its KV cache is stored.
-    pub kv: KvFormat,
+    /// The kernels.
+    pub choice: KernelChoice,
     /// What took how long.
     pub times: Times,
 }
@@ -48,15 +48,16 @@ pub struct Times {
 }
 
 /// Empties `place`, opens the device, brings the weights onto it and warms it up; says on stderr how long each took.
-/// `opened` is told of the device.
+/// `opened` is told of the device. The kernels are `choice`, or what the command line and the adapter say.
 ///
 /// # Errors
-/// Exit code 3 for the adapter, 4 for the model's bytes, 1 for memory and kernels.
+/// Exit code 2 for a file that pins no kernels, 3 for the adapter, 4 for the model's bytes, 1 for memory and kernels.
 pub fn load(
     place: &Place,
     args: &EngineArgs,
     checkpoint: &Checkpoint<FileSource>,
     limits: &SchedulerConfig,
+    choice: Option<KernelChoice>,
     opened: &mut dyn FnMut(&wgpu::Device),
 ) -> Result<Loaded, Failure> {
     drop(place.take());
@@ -65,18 +66,24 @@ pub fn load(
     let options = DeviceOptions { default_limits: args.adapter.default_limits };
     let device = executor::block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
     let (handle, awaited) = (device.handle().clone(), device.awaited());
-    let activations = match args.activations {
-        cli::Activations::I8 => Activations::I8,
-        cli::Activations::F32 | cli::Activations::Auto => Activations::F32,
+    let open = Instant::now();
+    let choice = match choice {
+        Some(choice) => choice,
+        None => {
+            let wishes = Wishes {
+                adapter: &args.adapter,
+                activations: args.activations,
+                kv_cache: args.kv_cache,
+                block_size: args.block_size,
+            };
+            kernels::choose(wishes, device.facts(), || Sketch::of(checkpoint))?.choice
+        }
     };
-    let adapters_own = KernelChoice::for_adapter(device.facts());
-    let kv = args.kv_cache.format(adapters_own.kv);
-    let choice = KernelChoice { activations, kv, ..adapters_own };
-    let num_blocks = sizing::limits(args, checkpoint.config(), kv)?.num_blocks;
+    let num_blocks = sizing::limits(args, checkpoint.config(), choice.kv)?.num_blocks;
     let limits = SchedulerConfig { num_blocks, ..*limits };
     let described = format!("{}: {choice}", device.facts().name);
     opened(&handle);
-    let open = Instant::now();
+    let chosen = Instant::now();
     let progress = Progress::bytes("loading the weights", 0, checkpoint.total_bytes());
     let mut show = |loaded: LoadProgress| progress.set(loaded.bytes_done);
     let load = GpuRunner::load(device, checkpoint, (&limits).into(), choice, &mut show);
@@ -85,7 +92,7 @@ pub fn load(
     let mut runner = loaded?;
     let weights = Instant::now();
     block_on_gpu(&handle, runner.warm_up())?;
-    let times = Times { device: open - start, weights: weights - open, warm_up: weights.elapsed() };
+    let times = Times { device: open - start, weights: weights - chosen, warm_up: weights.elapsed() };
     note(&format!(
         "{} on {}: device {:.2} s, weights {:.2} s, warm-up of {} kernels {:.2} s",
         checkpoint.config().name,
@@ -96,5 +103,5 @@ pub fn load(
         times.warm_up.as_secs_f64()
     ));
     place.put(runner);
-    Ok(Loaded { drive: Box::new(move || drive_awaited(&handle, &awaited)), described, limits, kv, times })
+    Ok(Loaded { drive: Box::new(move || drive_awaited(&handle, &awaited)), described, limits, choice, times })
 }

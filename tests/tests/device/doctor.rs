@@ -8,7 +8,7 @@ use super::super::cli::binary;
 
 fn doctor(flags: &[&str], settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(binary());
-    command.arg("doctor").args(flags).envs(settings.iter().copied());
+    command.arg("doctor").args(flags).env("FIRSTLIGHT_AUTOTUNE", "off").envs(settings.iter().copied());
     command.output().expect("the binary starts")
 }
 
@@ -23,6 +23,7 @@ fn the_report_is_one_object_with_kernels_and_speeds() {
     assert!(adapters[index]["max_binding_bytes"].as_u64() >= Some(128 << 20), "{report}");
     assert_eq!(chosen["default_limits"], true);
     assert!(chosen["kernels"].as_str().is_some_and(|kernels| kernels.contains("without subgroups")));
+    assert_eq!((&chosen["chosen_by"], &chosen["choice"]["subgroups"]), (&"facts".into(), &"off".into()));
     assert!(chosen["why"].as_str().is_some_and(|why| !why.is_empty()));
     let kernels = chosen["self_test"].as_array().expect("kernels");
     for kernel in kernels {

@@ -2,10 +2,11 @@
 //! doctor's own kernels against their twins.
 
 use firstlight_engine::gpu::{
-    DeviceOptions, KernelCache, KernelChoice, MatmulFamily, MatmulShape, Probe, SampleOn, Shapes, cases,
-    measure, refuse_wrong, self_test,
+    DeviceOptions, KernelCache, KernelChoice, MAX_F16_NMSE, MAX_NMSE, MatmulFamily, MatmulShape, Probe,
+    SampleOn, Shapes, cases, measure, refuse_wrong, self_test,
 };
 use firstlight_shaders::matmul::Store;
+use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::{Activations, Form, Home, KvFormat, WeightFormat, peak, stream};
 use firstlight_tests::gpu::{block_on, open};
 use firstlight_tests::reference::nmse;
@@ -21,7 +22,12 @@ const LANES: KernelChoice = KernelChoice {
     sample_on: SampleOn::Cpu,
     activations: Activations::F32,
     kv: KvFormat::F32,
+    tile_arithmetic: Arithmetic::F32,
 };
+
+/// The kernels of GPUs with four columns a thread, and the same with tiles in half precision.
+const QUADS: KernelChoice = KernelChoice { matmul: MatmulFamily::Quads { lanes: 0 }, ..SPLIT };
+const QUADS_F16: KernelChoice = KernelChoice { tile_arithmetic: Arithmetic::F16, ..QUADS };
 
 /// With activations in 8 bits.
 const PAIRS: KernelChoice = KernelChoice { activations: Activations::I8, ..LANES };
@@ -92,9 +98,10 @@ fn every_choice_passes_on_this_adapter() {
             3 * 3 + 6,
         ),
         (SPLIT, WeightFormat::Q8_0, 5 + 7),
+        (QUADS, WeightFormat::Q4_1, 5 + 7),
     ] {
         let mut shapes = shapes(format);
-        if choice == SPLIT {
+        if choice.sample_on == SampleOn::Gpu {
             // Large tiles take this driver's compiler a while: one product.
             shapes.products.truncate(1);
         }
@@ -107,6 +114,18 @@ fn every_choice_passes_on_this_adapter() {
         assert_eq!(checked.len(), kernels, "{choice}");
         let worst = checked.iter().max_by(|a, b| a.nmse.total_cmp(&b.nmse)).expect("some kernels");
         assert!(worst.nmse < 1e-11, "{choice}: {worst:?}");
+    }
+}
+
+#[test]
+fn tiles_in_half_precision_pass_within_their_own_bound() {
+    let device = open(DeviceOptions::default());
+    let mut shapes = shapes(WeightFormat::Q4_0);
+    shapes.products.truncate(1);
+    let checked = block_on(&device, self_test(&device, &mut KernelCache::default(), QUADS_F16, &shapes));
+    for one in checked.expect("every kernel is right") {
+        let bound = if one.kernel.starts_with("matmul_tiled_f16") { MAX_F16_NMSE } else { MAX_NMSE };
+        assert!(one.max_nmse == bound && one.nmse < bound / 3.0, "{one:?}");
     }
 }
 
@@ -171,7 +190,12 @@ fn a_matrix_kernel_made_wrong_is_refused_by_name() {
     // One that never writes.
     lanes("1x4/set", "wanted < params.num_groups", "wanted > params.num_groups");
     check_found(SPLIT, "matvec_split/q4_1/buffer/k128/1x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
-    check_found(SPLIT, "matmul_tiled/q4_1/buffer/k128/32x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
+    check_found(SPLIT, "matmul_tiled_2x4/q4_1/buffer/k128/32x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
+    let quads = |name: &str, from, to| check_found(QUADS, name, from, to);
+    quads("matvec_quads/q4_1/buffer/k128/1x4/set", "block == 1u", "block == 0u");
+    quads("matvec_quads/q4_1/buffer/k128/4x4/set", "(1u * TM + segment)", "(0u * TM + segment)");
+    quads("matmul_tiled_8x4/q4_1/buffer/k128/64x4/set", "fma(w.w, x4.w,", "fma(w.w, x4.z,");
+    check_found(QUADS_F16, "matmul_tiled_f16_4x4/q4_1/buffer/k128/32x4/set", "(x4[3u])", "(x4[2u])");
     check_found(LANES, "embed", "(token >> 2u) & 7u", "(token >> 2u) & 3u");
 }
 

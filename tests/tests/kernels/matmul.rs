@@ -1,21 +1,23 @@
-//! The three matrix kernels: every format, home, store and tile, at the edges of their tiles, and their shared order of
+//! The matrix kernels: every format, home, store and tile, at the edges of their tiles, and their shared order of
 //! summation.
 
 use firstlight_shaders::matmul::{Params, Store, cpu, cpu_silu, fused_column};
+use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape, UNIT, pack};
 use firstlight_shaders::{
-    Activations, Form, Home, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_split,
+    Activations, Form, Home, Program, WeightFormat, matmul_lanes, matmul_tiled, matvec_quads, matvec_split,
 };
 
 use firstlight_tests::TestRng;
 
-use super::{Bench, POISON, check_close, floats, stored_rows};
+use super::{Bench, POISON, check_close, error_of, floats, stored_rows};
 
-/// One of the three, with its choices.
+/// One of them, with its choices.
 #[derive(Clone, Copy, Debug)]
 enum Kernel {
     Lanes(matmul_lanes::Variant),
     Split(matvec_split::Variant),
+    Quads(matvec_quads::Variant),
     Tiled(matmul_tiled::Variant),
 }
 
@@ -24,6 +26,7 @@ impl Kernel {
         match self {
             Self::Lanes(v) => (v.program().expect("it composes"), v.format, v.store, v.bias, v.tile_rows),
             Self::Split(v) => (v.program().expect("it composes"), v.format, v.store, v.bias, v.tile_rows),
+            Self::Quads(v) => (v.program().expect("it composes"), v.format, v.store, v.bias, v.tile_rows),
             Self::Tiled(v) => (v.program().expect("it composes"), v.format, v.store, v.bias, v.tile_rows),
         }
     }
@@ -32,6 +35,7 @@ impl Kernel {
         match self {
             Self::Lanes(v) => v.workgroups(rows, groups),
             Self::Split(v) => v.workgroups(rows, groups),
+            Self::Quads(v) => v.workgroups(rows, groups),
             Self::Tiled(v) => v.workgroups(rows, groups),
         }
     }
@@ -40,6 +44,7 @@ impl Kernel {
         match self {
             Self::Lanes(v) => v.iterations(),
             Self::Split(v) => v.iterations(),
+            Self::Quads(v) => v.iterations(),
             Self::Tiled(v) => v.iterations(),
         }
     }
@@ -50,6 +55,7 @@ impl Kernel {
         match self {
             Self::Lanes(v) => Self::Lanes(matmul_lanes::Variant { units, ..v }),
             Self::Split(v) => Self::Split(matvec_split::Variant { units, ..v }),
+            Self::Quads(v) => Self::Quads(matvec_quads::Variant { units, ..v }),
             Self::Tiled(v) => Self::Tiled(matmul_tiled::Variant { units, ..v }),
         }
     }
@@ -78,14 +84,41 @@ fn split(format: WeightFormat, store: Store, tile_rows: u32) -> Kernel {
     Kernel::Split(matvec_split::Variant { format, units: 1, store, bias: false, tile_rows })
 }
 
+fn quads(format: WeightFormat, store: Store, tile_rows: u32, lanes: u32) -> Kernel {
+    Kernel::Quads(matvec_quads::Variant { format, units: 1, store, bias: false, tile_rows, lanes })
+}
+
+/// A tile of `tile_rows` rows, `thread_rows` a thread.
+fn tiled_by(format: WeightFormat, store: Store, tile_rows: u32, thread_rows: u32) -> Kernel {
+    let arithmetic = Arithmetic::F32;
+    Kernel::Tiled(matmul_tiled::Variant {
+        format,
+        units: 1,
+        store,
+        bias: false,
+        tile_rows,
+        thread_rows,
+        arithmetic,
+    })
+}
+
 fn tiled(format: WeightFormat, store: Store, tile_rows: u32) -> Kernel {
-    Kernel::Tiled(matmul_tiled::Variant { format, units: 1, store, bias: false, tile_rows })
+    tiled_by(format, store, tile_rows, tile_rows / 16)
+}
+
+/// The same tiles in half precision, 8 lines of threads.
+fn tiled_in_f16(format: WeightFormat, store: Store, tile_rows: u32) -> Kernel {
+    match tiled_by(format, store, tile_rows, tile_rows / 8) {
+        Kernel::Tiled(v) => Kernel::Tiled(matmul_tiled::Variant { arithmetic: Arithmetic::F16, ..v }),
+        other => other,
+    }
 }
 
 fn biased(kernel: Kernel) -> Kernel {
     match kernel {
         Kernel::Lanes(v) => Kernel::Lanes(matmul_lanes::Variant { bias: true, ..v }),
         Kernel::Split(v) => Kernel::Split(matvec_split::Variant { bias: true, ..v }),
+        Kernel::Quads(v) => Kernel::Quads(matvec_quads::Variant { bias: true, ..v }),
         Kernel::Tiled(v) => Kernel::Tiled(matmul_tiled::Variant { bias: true, ..v }),
     }
 }
@@ -268,9 +301,60 @@ fn tiled_in_every_format() {
 }
 
 #[test]
-fn split_and_tiled_with_every_store() {
+fn quads_in_every_format() {
+    let mut bench = Bench::with_default_limits();
+    for (format, tile) in WeightFormat::ALL.into_iter().zip([1, 2, 1, 4, 2, 1]) {
+        sweep(&mut bench, quads(format, Store::Set, tile, 0));
+    }
+}
+
+#[test]
+fn tiled_with_more_rows_a_thread() {
+    let mut bench = Bench::with_default_limits();
+    for (format, tile) in WeightFormat::ALL.into_iter().zip([32, 32, 64, 32, 64, 32]) {
+        sweep(&mut bench, tiled_by(format, Store::Set, tile, tile / 8));
+    }
+}
+
+/// Half precision has 11 bits: products of numbers that are rounded to them, 32 of them added up in them.
+#[test]
+fn tiled_in_f16_loses_what_half_precision_loses() {
+    let mut bench = Bench::new();
+    let mut check = |kernel: Kernel, rows, n, k| {
+        let (program, format, ..) = kernel.for_k(k).parts();
+        let case = Case::new(format, rows, n, k);
+        let (got, width) = case.run(&mut bench, kernel);
+        let error = error_of(&program.name, &got, &case.expected(kernel, width));
+        println!("{} {rows}x{n}x{k}: NMSE {error:.1e}", program.name);
+        assert!((1e-9..1e-5).contains(&error), "{} {rows}x{n}x{k}: NMSE {error:e}", program.name);
+    };
+    for (format, tile) in WeightFormat::ALL.into_iter().zip([32, 64, 32, 64, 32, 32]) {
+        for (n, k, rows) in [(1, 64, 1), (31, 64, tile - 1), (65, 64, tile + 1)] {
+            check(tiled_in_f16(format, Store::Set, tile), rows, n, k);
+        }
+    }
+    check(tiled_in_f16(WeightFormat::Q4_1, Store::Set, 32), 64, 130, 576);
+    check(biased(tiled_in_f16(WeightFormat::Q8_0, Store::Silu, 32)), 33, 64, 96);
+    check(biased(tiled_in_f16(WeightFormat::Q4_1, Store::Add, 64)), 65, 33, 64);
+}
+
+#[test]
+fn x_beyond_half_precision_stays_finite_in_f16() {
+    let mut bench = Bench::new();
+    let mut case = Case::new(WeightFormat::Q4_1, 3, 32, 64);
+    // Beside weights of about 0.1 the product is one that a half can be.
+    case.x[5] = 1e5;
+    case.x[70] = -1e5;
+    let (got, _) = case.run(&mut bench, tiled_in_f16(WeightFormat::Q4_1, Store::Set, 32));
+    assert!(got.iter().all(|y| y.is_finite()), "{got:?}");
+}
+
+#[test]
+fn gpu_kernels_with_every_store() {
     let mut bench = Bench::with_default_limits();
     let (q4, q8) = (WeightFormat::Q4_1, WeightFormat::Q8_0);
+    sweep(&mut bench, biased(quads(q8, Store::Silu, 1, 0)));
+    sweep(&mut bench, biased(quads(q4, Store::Add, 4, 0)));
     sweep(&mut bench, biased(split(q8, Store::Add, 1)));
     sweep(&mut bench, biased(split(q4, Store::Silu, 2)));
     sweep(&mut bench, biased(tiled(q8, Store::Silu, 32)));
@@ -291,10 +375,26 @@ fn check_same_bits(format: WeightFormat, kernels: &[Kernel]) {
 }
 
 #[test]
-fn split_and_tiled_give_the_same_bits() {
+fn gpu_kernels_give_the_same_bits() {
     for format in [WeightFormat::F32, WeightFormat::Q8_0, WeightFormat::Q4_1] {
         let tiles = [1, 8].map(|tile| split(format, Store::Set, tile));
         check_same_bits(format, &[tiles[0], tiles[1], tiled(format, Store::Set, 32)]);
+    }
+    // What this adapter's subgroups hold for certain, and no subgroups.
+    let sure = Bench::new().device.facts().subgroup_min_size;
+    for format in [WeightFormat::F16, WeightFormat::Q4_1] {
+        let quads = |tile, lanes| quads(format, Store::Set, tile, lanes);
+        check_same_bits(
+            format,
+            &[
+                split(format, Store::Set, 1),
+                quads(1, 0),
+                quads(1, sure),
+                quads(4, sure),
+                tiled_by(format, Store::Set, 32, 4),
+                tiled_by(format, Store::Set, 64, 8),
+            ],
+        );
     }
     let format = WeightFormat::Q4_0;
     check_same_bits(
@@ -319,6 +419,7 @@ fn columns_beyond_65536() {
     let (q8, q4) = (WeightFormat::Q8_0, WeightFormat::Q4_0);
     check(&mut bench, lanes(q8, Home::Texture, Store::Set, 1, true), 2, 151_936, 64);
     check(&mut bench, split(q4, Store::Set, 1), 2, 151_936, 64);
+    check(&mut bench, quads(q4, Store::Set, 1, 0), 2, 151_936, 64);
     check(&mut bench, tiled(q8, Store::Set, 32), 1, 65_537, 32);
 }
 
@@ -330,6 +431,8 @@ fn loops_stay_below_the_drivers_limit() {
         lanes(format, Home::Texture, Store::Set, 8, true),
         split(format, Store::Set, 1),
         tiled(format, Store::Set, 32),
+        quads(format, Store::Set, 1, 0),
+        tiled_in_f16(format, Store::Set, 32),
     ];
     // Ten times the widest layer that is known, 53,248 in Llama 3.1 405B.
     for kernel in kernels.map(|kernel| kernel.for_k(10 * 53_248)) {

@@ -14,7 +14,7 @@ const QUESTIONS: [&str; 3] = ["What is gravity?", "Name three colours.", "Say he
 /// The token ids that `firstlight run` gives.
 fn ids_of_run() -> Vec<Value> {
     let mut command = Command::new(binary());
-    command.env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+    command.env("FIRSTLIGHT_AUTOTUNE", "off").env("FIRSTLIGHT_MODEL_FILE", default_model_path());
     command.args(["run", "--json", "--max-tokens", "12"]);
     QUESTIONS.iter().for_each(|question| {
         command.args(["-p", question]);

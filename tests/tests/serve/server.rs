@@ -45,6 +45,7 @@ fn dressed(mut command: Command, port: u16, line: &[&str], environment: &[(&str,
             command.env_remove(name.to_uppercase());
         }
     }
+    command.env("FIRSTLIGHT_AUTOTUNE", "off");
     command.env("FIRSTLIGHT_MODEL_FILE", default_model_path()).envs(environment.iter().copied());
     command.args(["serve", "--port", &port.to_string()]).args(line);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
