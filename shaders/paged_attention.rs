@@ -1,5 +1,5 @@
-//! `paged_attention.wgsl`, `paged_attention_few.wgsl` and `paged_attention_lanes.wgsl`: causal attention of every row over its
-//! sequence's cache, decode rows and prompt chunks alike.
+//! `paged_attention.wgsl`, `paged_attention_wide.wgsl`, `paged_attention_few.wgsl` and `paged_attention_lanes.wgsl`: causal
+//! attention of every row over its sequence's cache, decode rows and prompt chunks alike.
 
 use core::mem::offset_of;
 
@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::{Activations, BindingKind, ComposeError, Home, Program, compose, paged_attention_lanes};
 
-/// The uniform of all three.
+/// The uniform of all of them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Params {
@@ -54,7 +54,13 @@ pub struct Variant {
     pub subgroups: bool,
     /// Without subgroups, 4 threads that hold the queries instead of 64: what CPU drivers like.
     pub few_threads: bool,
+    /// Teams of 64 threads that share a row's positions, where there are 64 threads or more: 1, or as many as workgroup memory
+    /// holds the sums of. With one the kernel is `paged_attention.wgsl`.
+    pub teams: u32,
 }
+
+/// vec4s of a workgroup's heads of which the sums of four teams fit into workgroup memory, beside their scores.
+const WIDE_VEC4S: u32 = 128;
 
 impl Variant {
     /// Query heads a workgroup: the largest divisor of the group that registers hold.
@@ -74,23 +80,26 @@ impl Variant {
                     ("ITEMS", self.items()),
                     ("BLOCK_SIZE", self.block_size),
                     ("Y_BINDING", 6),
+                    ("TEAMS", self.teams()),
+                    ("HEAD_CELLS", self.head_vec4s / 2),
                 ],
-                if self.few_threads {
-                    include_str!("paged_attention_few.wgsl")
-                } else {
-                    include_str!("paged_attention.wgsl")
+                match (self.few_threads, self.is_wide()) {
+                    (true, _) => include_str!("paged_attention_few.wgsl"),
+                    (false, true) => include_str!("paged_attention_wide.wgsl"),
+                    (false, false) => include_str!("paged_attention.wgsl"),
                 },
-                &[include_str!("common/attention_bindings.wgsl"), self.kv_snippet(), self.y_home.y_snippet()],
+                &self.snippets(),
             )?
         };
         let cache = self.work_home.x_binding();
         Ok(Program {
             name: format!(
                 "{}/{}x{}/b{}/{}/{}{}",
-                match (self.subgroups, self.few_threads) {
-                    (true, _) => "paged_attention_lanes",
-                    (false, true) => "paged_attention_few",
-                    (false, false) => "paged_attention",
+                match (self.subgroups, self.few_threads, self.is_wide()) {
+                    (true, ..) => "paged_attention_lanes",
+                    (false, true, _) => "paged_attention_few",
+                    (false, false, true) => "paged_attention_wide",
+                    (false, false, false) => "paged_attention",
                 },
                 self.heads(),
                 self.head_vec4s * 4,
@@ -111,6 +120,26 @@ impl Variant {
             ],
             subgroups: self.subgroups,
         })
+    }
+
+    /// Teams of a workgroup: one where heads are too many or too long for the sums of more.
+    fn teams(self) -> u32 {
+        let alone = self.subgroups || self.few_threads || self.heads() * self.head_vec4s > WIDE_VEC4S;
+        if alone { 1 } else { self.teams }
+    }
+
+    fn is_wide(self) -> bool {
+        self.teams() > 1
+    }
+
+    /// The snippets of the kernels without subgroups.
+    fn snippets(self) -> Vec<&'static str> {
+        let mut snippets =
+            vec![include_str!("common/attention_bindings.wgsl"), self.kv_snippet(), self.y_home.y_snippet()];
+        if self.is_wide() {
+            snippets.push(include_str!("common/kv_cells.wgsl"));
+        }
+        snippets
     }
 
     /// The snippet that reads the KV cache.
@@ -143,7 +172,7 @@ impl Variant {
             return context.div_ceil(64) * (1 + 16 + self.heads() * 16 + 64);
         }
         let turn = 1 + self.head_vec4s + self.heads() * 16 + self.items() * 64;
-        self.items() + context.div_ceil(64) * turn
+        2 * self.items() + context.div_ceil(64 * self.teams()) * turn
     }
 
     /// The grid for `rows` rows of `num_heads` query heads.
