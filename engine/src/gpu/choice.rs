@@ -9,7 +9,8 @@ use firstlight_shaders::weights::Home;
 
 use super::AdapterFacts;
 
-/// The matrix kernels.
+/// The matrix kernels. None of them uses cooperative matrices: wgpu 30 has them behind an opt-in to experimental features that
+/// is `unsafe`, which this workspace forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatmulFamily {
     /// Lanes are columns, no barrier: CPU drivers.
