@@ -1,5 +1,5 @@
-//! `paged_attention.wgsl`, `paged_attention_few.wgsl` and `paged_attention_lanes.wgsl`: causal attention of every row over its
-//! sequence's cache, decode rows and prompt chunks alike.
+//! `paged_attention.wgsl`, `paged_attention_wide.wgsl`, `paged_attention_few.wgsl` and `paged_attention_lanes.wgsl`: causal
+//! attention of every row over its sequence's cache, decode rows and prompt chunks alike.
 
 use core::mem::offset_of;
 
@@ -9,7 +9,7 @@ use crate::{
     Activations, BindingKind, ComposeError, Const, Home, KvFormat, Program, compose, paged_attention_lanes,
 };
 
-/// The uniform of all three.
+/// The uniform of all of them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Params {
@@ -61,7 +61,13 @@ pub struct Variant {
     pub subgroups: bool,
     /// Without subgroups, 4 threads that hold the queries instead of 64: what CPU drivers like.
     pub few_threads: bool,
+    /// Teams of 64 threads that share a row's positions, where there are 64 threads or more: 1, or as many as workgroup memory
+    /// holds the sums of. With one the kernel is `paged_attention.wgsl`.
+    pub teams: u32,
 }
+
+/// vec4s of a workgroup's heads of which the sums of four teams fit into workgroup memory, beside their scores.
+const WIDE_VEC4S: u32 = 128;
 
 impl Variant {
     /// Query heads a workgroup: the largest divisor of the group that registers hold.
@@ -75,11 +81,11 @@ impl Variant {
             paged_attention_lanes::text(self)?
         } else {
             compose(
-                &[&self.constants()[..], &[("ITEMS", self.items())]].concat(),
-                if self.few_threads {
-                    wgsl!("paged_attention_few.wgsl")
-                } else {
-                    wgsl!("paged_attention.wgsl")
+                &[&self.constants()[..], &[("ITEMS", self.items()), ("TEAMS", self.teams())]].concat(),
+                match (self.few_threads, self.is_wide()) {
+                    (true, _) => wgsl!("paged_attention_few.wgsl"),
+                    (false, true) => wgsl!("paged_attention_wide.wgsl"),
+                    (false, false) => wgsl!("paged_attention.wgsl"),
                 },
                 &[
                     &[wgsl!("common/attention_bindings.wgsl"), self.y_home.y_snippet()][..],
@@ -92,10 +98,11 @@ impl Variant {
         Ok(Program {
             name: format!(
                 "{}/{}x{}/b{}/{}{}/{}{}",
-                match (self.subgroups, self.few_threads) {
-                    (true, _) => "paged_attention_lanes",
-                    (false, true) => "paged_attention_few",
-                    (false, false) => "paged_attention",
+                match (self.subgroups, self.few_threads, self.is_wide()) {
+                    (true, ..) => "paged_attention_lanes",
+                    (false, true, _) => "paged_attention_few",
+                    (false, false, true) => "paged_attention_wide",
+                    (false, false, false) => "paged_attention",
                 },
                 self.heads(),
                 self.head_vec4s * 4,
@@ -130,6 +137,16 @@ impl Variant {
         ]
     }
 
+    /// Teams of a workgroup: one where heads are too many or too long for the sums of more.
+    fn teams(self) -> u32 {
+        let alone = self.subgroups || self.few_threads || self.heads() * self.head_vec4s > WIDE_VEC4S;
+        if alone { 1 } else { self.teams }
+    }
+
+    fn is_wide(self) -> bool {
+        self.teams() > 1
+    }
+
     /// What a thread holds of the output: vec4s of all heads where there are 64 threads, cells of each where there are 4.
     fn items(self) -> u32 {
         if self.few_threads {
@@ -152,7 +169,7 @@ impl Variant {
             return context.div_ceil(64) * (1 + 16 + self.heads() * 16 + 64);
         }
         let turn = 1 + self.head_vec4s + self.heads() * 16 + self.items() * 64;
-        self.items() + context.div_ceil(64) * turn
+        2 * self.items() + context.div_ceil(64 * self.teams()) * turn
     }
 
     /// The grid for `rows` rows of `num_heads` query heads.

@@ -187,7 +187,9 @@ fn attention() -> Vec<Subject> {
     let mut programs: Vec<Program> = Vec::new();
     for head_vec4s in [2, 4, 6, 16, 32] {
         for head_group in [1, 2, 3, 4, 7, 8] {
-            for (subgroups, few_threads) in [(false, false), (false, true), (true, true)] {
+            for (subgroups, few_threads, teams) in
+                [(false, false, 1), (false, false, 4), (false, true, 1), (true, true, 1)]
+            {
                 let work_home = if subgroups { Home::Texture } else { Home::Buffer };
                 let variant = paged_attention::Variant {
                     head_vec4s,
@@ -199,6 +201,7 @@ fn attention() -> Vec<Subject> {
                     activations: Activations::F32,
                     subgroups,
                     few_threads,
+                    teams,
                 };
                 let in_8_bits = paged_attention::Variant { activations: Activations::I8, ..variant };
                 let lanes_write = subgroups && head_vec4s.is_multiple_of(paged_attention::WHOLE_HEAD / 4);

@@ -9,15 +9,16 @@ use firstlight_shaders::{Activations, KvFormat};
 
 use super::AdapterFacts;
 
-/// The matrix kernels.
+/// The matrix kernels. None of them uses cooperative matrices: wgpu 30 has them behind an opt-in to experimental features that
+/// is `unsafe`, which this workspace forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatmulFamily {
     /// Lanes are columns, no barrier: CPU drivers.
     Lanes,
     /// K split over threads of one column for few rows, workgroup tiles for many: GPUs.
     Split,
-    /// K split over threads of four columns for few rows, workgroup tiles with more rows a thread for many: GPUs. The bits are
-    /// those of [`Self::Split`].
+    /// K split over threads of four columns for few rows, workgroup tiles with more rows a thread for many, a row's positions
+    /// split over teams in attention: GPUs. A product's bits are those of [`Self::Split`].
     Quads {
         /// Neighbouring threads that are sure to be in one subgroup, in their order, and add one row up there: 16, 32 or 64; 0
         /// where workgroup memory is to do that.
@@ -82,6 +83,15 @@ impl KernelChoice {
     /// Whether attention without subgroups has 4 threads, as CPU drivers like it, and not 64.
     pub fn few_threads(self) -> bool {
         self.matmul == MatmulFamily::Lanes
+    }
+
+    /// Teams of 64 threads that share a row's positions in attention without subgroups: four where the matrix kernels are the
+    /// newer ones of GPUs, so that a trial against [`MatmulFamily::Split`] tries both.
+    pub fn attention_teams(self) -> u32 {
+        match self.matmul {
+            MatmulFamily::Quads { .. } => 4,
+            MatmulFamily::Lanes | MatmulFamily::Split => 1,
+        }
     }
 
     /// Whether its kernels come for such activations: the lane kernels alone multiply 8-bit ones.

@@ -403,6 +403,7 @@ async fn plan_attention(
         activations: attended.activations,
         subgroups,
         few_threads: planner.choice().few_threads(),
+        teams: planner.choice().attention_teams(),
     };
     check_iterations(planner.device(), variant, scene)?;
     let params = paged_attention::Params {

@@ -160,6 +160,7 @@ pub fn attention(choice: KernelChoice, rows: u32, is_prompt: bool) -> Subject {
         activations,
         subgroups: choice.subgroups,
         few_threads: choice.few_threads(),
+        teams: choice.attention_teams(),
     };
     let seqs = if is_prompt { 1 } else { rows };
     let table_pitch = CONTEXT / BLOCK_SIZE;

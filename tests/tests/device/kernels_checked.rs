@@ -250,6 +250,10 @@ fn a_row_kernel_made_wrong_is_refused_by_name() {
     let fewer = "let last = max(rows[row].y, 1u) - 1u;";
     check_found(LANES, "paged_attention_lanes/", "let last = rows[row].y;", fewer);
     check_found(SPLIT, "paged_attention/", "let last = rows[row].y;", fewer);
+    check_found(QUADS, "paged_attention_wide/", "let last = rows[row].y;", fewer);
+    // A team that looks at the first one's positions, and one whose sum is left out.
+    check_found(QUADS, "paged_attention_wide/", "turn + team * 64u", "turn");
+    check_found(QUADS, "paged_attention_wide/", "sum += part * team_totals[h * TEAMS + 1u];", "");
     check_found(LANES, "silu_mul", "exp(-gate)", "exp(gate)");
     check_found(SPLIT, "sample", "scaled + gumbel(", "scaled - gumbel(");
 }

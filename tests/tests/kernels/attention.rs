@@ -19,10 +19,13 @@ struct Shape {
     kv: KvFormat,
     subgroups: bool,
     few_threads: bool,
+    teams: u32,
 }
 
-/// With subgroups or without, and whether with few threads.
-const KINDS: [(bool, bool); 3] = [(true, true), (false, true), (false, false)];
+/// With subgroups or without, whether with few threads, and in how many teams.
+const KINDS: [Kind; 4] = [(true, true, 1), (false, true, 1), (false, false, 1), (false, false, 4)];
+
+type Kind = (bool, bool, u32);
 
 impl Shape {
     fn variant(self, block_size: usize) -> Variant {
@@ -36,6 +39,7 @@ impl Shape {
             activations: Activations::F32,
             subgroups: self.subgroups,
             few_threads: self.few_threads,
+            teams: self.teams,
         }
     }
 
@@ -57,10 +61,10 @@ impl Shape {
 }
 
 /// The default model's heads, and the homes that adapters get.
-fn default_shape((subgroups, few_threads): (bool, bool)) -> Shape {
+fn default_shape((subgroups, few_threads, teams): Kind) -> Shape {
     let work_home = if subgroups { Home::Texture } else { Home::Buffer };
     let kv = KvFormat::F32;
-    Shape { head_dim: 64, head_group: 3, num_kv_heads: 2, work_home, kv, subgroups, few_threads }
+    Shape { head_dim: 64, head_group: 3, num_kv_heads: 2, work_home, kv, subgroups, few_threads, teams }
 }
 
 /// The same in every kind and format.
@@ -205,7 +209,7 @@ fn check(bench: &mut Bench, shape: Shape, block_size: usize, sequences: &[Sequen
 
 /// Decode rows and prompt chunks, at the edges of blocks and turns.
 fn mixed(shape: Shape) -> Vec<Sequence> {
-    let decode = [200, 1, 7, 8, 9, 15, 16, 17, 63, 64, 65].map(|context| context - 1..context);
+    let decode = [200, 1, 7, 8, 9, 15, 16, 17, 63, 64, 65, 256, 257, 600].map(|context| context - 1..context);
     let chunks = [0..18, 31..33, 5..9, 60..70];
     let asks = decode.into_iter().chain(chunks);
     asks.zip(1..).map(|(asks, seed)| Sequence::new(shape, seed, asks)).collect()

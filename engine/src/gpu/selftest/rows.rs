@@ -220,6 +220,7 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
         activations,
         subgroups,
         few_threads: choice.few_threads(),
+        teams: choice.attention_teams(),
     };
     let grid = variant.workgroups(num_heads, 3);
     Ok(Case { program: variant.program()?, contents, grid, wanted: vec![(6, words)] })
