@@ -39,7 +39,7 @@ pub const PARAMS: &[(&str, u32)] = &[
 /// The kernel for an embedding stored as `format`, at `home`. Bindings: `Params`, rows `[rows]` of (token or name, ...),
 /// weights, scales, the tokens that names mean, y `[rows][y_pitch]`.
 pub fn program(format: WeightFormat, home: Home) -> Result<Program, ComposeError> {
-    let wgsl = compose(&[], include_str!("embed.wgsl"), &weight_snippets(format, home))?;
+    let wgsl = compose(&[], wgsl!("embed.wgsl"), &weight_snippets(format, home))?;
     let [data, scales] = weight_bindings(format, home);
     Ok(Program {
         name: format!("embed/{}/{}", format.name(), home.name()),

@@ -4,8 +4,13 @@
 //! and `x.rs` (variants of one kernel share the second); the second holds the descriptor, the uniform's layout, the grid and `cpu()`, the obvious loop with f64 sums.
 //! Invariant: what a kernel's `.rs` says of bindings and uniforms is what naga reads out of its WGSL; a test keeps it.
 
+// First, for the sake of its macro.
+#[macro_use]
+mod strip;
+
 pub mod compose;
 pub mod embed;
+pub mod kv_cache;
 pub mod matmul;
 pub mod matmul_lanes;
 pub mod matmul_tiled;
@@ -24,6 +29,7 @@ pub mod stream;
 pub mod weights;
 
 pub use compose::{ComposeError, Const, compose};
+pub use kv_cache::KvFormat;
 pub use quantise::{Activations, Form};
 pub use weights::{Home, WeightFormat};
 

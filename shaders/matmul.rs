@@ -69,21 +69,21 @@ impl Store {
     /// Its snippets; with `written`, 8 lanes write rows for another product together.
     fn snippets(self, written: Option<Form>) -> Vec<&'static str> {
         match (self, written) {
-            (Self::Set, _) => vec![include_str!("common/store_set.wgsl")],
-            (Self::Add, _) => vec![include_str!("common/store_add.wgsl")],
+            (Self::Set, _) => vec![wgsl!("common/store_set.wgsl")],
+            (Self::Add, _) => vec![wgsl!("common/store_add.wgsl")],
             (Self::Silu, None) => {
-                vec![include_str!("common/store_silu.wgsl"), include_str!("common/gated.wgsl")]
+                vec![wgsl!("common/store_silu.wgsl"), wgsl!("common/gated.wgsl")]
             }
             (Self::Silu, Some(Form { home, activations })) => {
                 let mut snippets = activations.y_halves_snippets(home);
-                snippets.push(include_str!("common/store_silu_rows.wgsl"));
-                snippets.push(include_str!("common/gated.wgsl"));
+                snippets.push(wgsl!("common/store_silu_rows.wgsl"));
+                snippets.push(wgsl!("common/gated.wgsl"));
                 snippets
             }
             (Self::AddNorm, written) => {
                 let y = written.map(|form| form.activations.y_snippets(form.home));
                 let mut snippets = y.unwrap_or_default();
-                snippets.push(include_str!("common/store_add_norm.wgsl"));
+                snippets.push(wgsl!("common/store_add_norm.wgsl"));
                 snippets
             }
         }
@@ -114,18 +114,10 @@ pub(crate) fn weight_bindings(format: WeightFormat, home: Home) -> [BindingKind;
 /// The snippets that read weights at home.
 pub(crate) fn weight_snippets(format: WeightFormat, home: Home) -> [&'static str; 3] {
     let (data, scales) = match (home, format.scale_words()) {
-        (Home::Buffer, 2) => {
-            (include_str!("common/data_buffer.wgsl"), include_str!("common/scales_buffer_2.wgsl"))
-        }
-        (Home::Buffer, _) => {
-            (include_str!("common/data_buffer.wgsl"), include_str!("common/scales_buffer_1.wgsl"))
-        }
-        (Home::Texture, 2) => {
-            (include_str!("common/data_texture.wgsl"), include_str!("common/scales_texture_2.wgsl"))
-        }
-        (Home::Texture, _) => {
-            (include_str!("common/data_texture.wgsl"), include_str!("common/scales_texture_1.wgsl"))
-        }
+        (Home::Buffer, 2) => (wgsl!("common/data_buffer.wgsl"), wgsl!("common/scales_buffer_2.wgsl")),
+        (Home::Buffer, _) => (wgsl!("common/data_buffer.wgsl"), wgsl!("common/scales_buffer_1.wgsl")),
+        (Home::Texture, 2) => (wgsl!("common/data_texture.wgsl"), wgsl!("common/scales_texture_2.wgsl")),
+        (Home::Texture, _) => (wgsl!("common/data_texture.wgsl"), wgsl!("common/scales_texture_1.wgsl")),
     };
     [format.snippet(), data, scales]
 }
@@ -166,14 +158,10 @@ pub(crate) struct Draft<'a> {
 impl Draft<'_> {
     /// Adds the shared snippets, the name and the bindings.
     pub(crate) fn program(&self) -> Result<Program, ComposeError> {
-        let bias = if self.bias {
-            include_str!("common/bias_some.wgsl")
-        } else {
-            include_str!("common/bias_none.wgsl")
-        };
+        let bias = if self.bias { wgsl!("common/bias_some.wgsl") } else { wgsl!("common/bias_none.wgsl") };
         let mut snippets = self.snippets.to_vec();
         snippets.extend([
-            include_str!("common/matmul_bindings.wgsl"),
+            wgsl!("common/matmul_bindings.wgsl"),
             self.x.activations.x_snippet(self.x.home),
             bias,
         ]);

@@ -33,6 +33,8 @@ pub struct Variant {
     pub tile_rows: u32,
     /// Whether x is handed round by subgroup operations: only where subgroups have 8 lanes or more.
     pub subgroups: bool,
+    /// Without subgroups of 8, whether threads in fours hand x round: only where subgroups have 4 lanes or more.
+    pub quads: bool,
 }
 
 /// How the kernels cut a group of 32 columns.
@@ -62,10 +64,11 @@ impl Variant {
         let mut snippets = self.norm_snippets();
         snippets.extend(self.spread_snippets());
         let (kernel, text) = match (self.x.activations, self.subgroups) {
-            (Activations::F32, true) => ("matmul_lanes", include_str!("matmul_lanes.wgsl")),
-            (Activations::F32, false) => ("matmul_lanes", include_str!("matmul_lanes_wide.wgsl")),
-            (Activations::I8, true) => ("matmul_pairs", include_str!("matmul_pairs.wgsl")),
-            (Activations::I8, false) => ("matmul_pairs", include_str!("matmul_pairs_wide.wgsl")),
+            (Activations::F32, true) => ("matmul_lanes", wgsl!("matmul_lanes.wgsl")),
+            (Activations::F32, false) if self.quads => ("matmul_quads", wgsl!("matmul_lanes_wide.wgsl")),
+            (Activations::F32, false) => ("matmul_lanes", wgsl!("matmul_lanes_wide.wgsl")),
+            (Activations::I8, true) => ("matmul_pairs", wgsl!("matmul_pairs.wgsl")),
+            (Activations::I8, false) => ("matmul_pairs", wgsl!("matmul_pairs_wide.wgsl")),
         };
         let slice = self.slice();
         Draft {
@@ -88,7 +91,7 @@ impl Variant {
             bias: self.bias,
             units: self.units,
             tile_rows: self.tile_rows,
-            subgroups: self.subgroups,
+            subgroups: self.subgroups || self.hands_round_in_fours(),
         }
         .program()
     }
@@ -99,27 +102,34 @@ impl Variant {
 
     /// How a thread gets at x; without subgroups it reads x itself, and gets at weights without shifts.
     fn spread_snippets(self) -> Vec<&'static str> {
-        let broadcast = include_str!("common/broadcast.wgsl");
+        let broadcast = wgsl!("common/broadcast.wgsl");
         match (self.x.activations, self.subgroups) {
             (Activations::F32, true) => {
-                vec![
-                    broadcast,
-                    include_str!("common/lanes.wgsl"),
-                    include_str!("common/spread_subgroup.wgsl"),
-                ]
+                vec![broadcast, wgsl!("common/lanes.wgsl"), wgsl!("common/spread_subgroup.wgsl")]
             }
             (Activations::I8, true) => vec![broadcast],
-            (_, false) => self.format.masked_snippets(),
+            (Activations::F32, false) => {
+                let part =
+                    if self.quads { wgsl!("common/part_quad.wgsl") } else { wgsl!("common/part_none.wgsl") };
+                let mut snippets = self.format.masked_snippets();
+                snippets.push(part);
+                snippets
+            }
+            (Activations::I8, false) => self.format.masked_snippets(),
         }
+    }
+
+    fn hands_round_in_fours(self) -> bool {
+        self.quads && !self.subgroups && self.x.activations == Activations::F32
     }
 
     /// How a thread takes a norm's half, of x or of y.
     fn norm_snippets(self) -> Vec<&'static str> {
-        let none = include_str!("common/row_scale_none.wgsl");
+        let none = wgsl!("common/row_scale_none.wgsl");
         match (self.norm_width, self.store) {
             (0, _) => vec![none],
-            (_, Store::AddNorm) => vec![none, include_str!("common/slice.wgsl")],
-            _ => vec![include_str!("common/row_scale_norm.wgsl"), include_str!("common/slice.wgsl")],
+            (_, Store::AddNorm) => vec![none, wgsl!("common/slice.wgsl")],
+            _ => vec![wgsl!("common/row_scale_norm.wgsl"), wgsl!("common/slice.wgsl")],
         }
     }
 

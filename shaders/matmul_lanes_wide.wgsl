@@ -15,6 +15,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let group = min(wanted, params.num_groups - 1u);
     let row0 = workgroup.y * TM;
     var sums = array<array<array<f32, TN>, WIDE>, TM>();
+    var fits = array<Part, TEXEL_VEC4S>();
+    for (var j = 0u; j < TEXEL_VEC4S; j++) { // unroll
+        fits[j] = part_of(fitted(vec4<f32>(1.0), j), lane);
+    }
 
     for (var unit = 0u; unit < UNITS; unit++) {
         let line = group * UNITS + unit;
@@ -27,7 +31,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
         }
         for (var block = 0u; block < 2u; block++) { // unroll
-            var x_sums = array<vec4<f32>, TM>();
+            var x_sums = array<Part, TM>();
             var products = array<array<array<f32, TN>, WIDE>, TM>();
             for (var t = 0u; t < BLOCK_TEXELS; t++) { // unroll
                 var texels = array<array<vec4<u32>, TN>, WIDE>();
@@ -40,15 +44,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 for (var j = 0u; j < TEXEL_VEC4S; j++) { // unroll
                     var x4 = array<vec4<f32>, TM>();
                     for (var m = 0u; m < TM; m++) { // unroll
-                        x4[m] = x_at((row0 + m) * params.x_pitch + unit * 16u + block * 8u + t * TEXEL_VEC4S + j);
+                        let at = (row0 + m) * params.x_pitch + unit * 16u + block * 8u + t * TEXEL_VEC4S + j;
+                        let part = x_part(at, lane);
                         if (HAS_MINIMUM) {
-                            x_sums[m] += x4[m];
+                            x_sums[m] += part;
                         }
-                        x4[m] = fitted(x4[m], j);
+                        x4[m] = whole_of(part * fits[j]);
                     }
                     for (var v = 0u; v < WIDE; v++) { // unroll
                         for (var c = 0u; c < TN; c++) { // unroll
-                            let weights = masked4(texels[v][c], j);
+                            let word = texels[v][c][j & 3u];
+                            let weights = masked4(texels[v][c], j, word, MASKS[j / 4u], OFFSETS[j / 4u]);
                             for (var m = 0u; m < TM; m++) { // unroll
                                 products[m][v][c] = dot_add(weights, x4[m], products[m][v][c]);
                             }
@@ -57,7 +63,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 }
             }
             for (var m = 0u; m < TM; m++) { // unroll
-                let x_sum = (x_sums[m].x + x_sums[m].y) + (x_sums[m].z + x_sums[m].w);
+                let x4_sum = whole_of(x_sums[m]);
+                let x_sum = (x4_sum.x + x4_sum.y) + (x4_sum.z + x4_sum.w);
                 for (var v = 0u; v < WIDE; v++) { // unroll
                     for (var c = 0u; c < TN; c++) { // unroll
                         if (HAS_SCALE) {

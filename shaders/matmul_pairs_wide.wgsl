@@ -59,8 +59,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                         for (var v = 0u; v < WIDE; v++) { // unroll
                             for (var c = 0u; c < TN; c++) { // unroll
                                 let word = texels[v][c][i * 2u + j];
-                                let even = nibbles(word, h);
-                                let odd = nibbles(word, h + 2u);
+                                let even = nibbles(word, NIBBLES[h], LIFTS[h]);
+                                let odd = nibbles(word, NIBBLES[h + 2u], LIFTS[h + 2u]);
                                 for (var m = 0u; m < TM; m++) { // unroll
                                     products[m][v][c] += even * x4[m][j * 2u];
                                     products[m][v][c] += odd * x4[m][j * 2u + 1u];
@@ -94,13 +94,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     }
 }
 
-// Nibbles n and n + 4 of a word, 16 bits apart. SwiftShader shifts lane by lane: instead, the nibbles become a number of 20 bits
-// at some height, and the sum with one that is high enough has them at the foot of its mantissa.
-fn nibbles(word: u32, n: u32) -> u32 {
-    switch n {
-        case 0u: { return word & 0x000f000fu; }
-        case 1u: { return bitcast<u32>(f32(bitcast<i32>(word & 0x00f000f0u)) + 134217728.0) & 0x000f000fu; }
-        case 2u: { return bitcast<u32>(f32(bitcast<i32>(word & 0x0f000f00u)) + 2147483648.0) & 0x000f000fu; }
-        default: { return bitcast<u32>(f32(bitcast<i32>(word & 0xf000f000u)) + 51539607552.0) & 0x000f000fu; }
-    }
+// Nibbles n and n + 4 of a word, and a number so high that in its sum with them they are at the foot of the mantissa.
+const NIBBLES = array<u32, 4>(0x000f000fu, 0x00f000f0u, 0x0f000f00u, 0xf000f000u);
+const LIFTS = array<f32, 4>(8388608.0, 134217728.0, 2147483648.0, 51539607552.0);
+
+// Two nibbles of a word, 16 bits apart. SwiftShader shifts lane by lane: instead, the nibbles become a number of 20 bits at
+// some height, which is added to one that is high enough. Which nibbles is a constant of the caller's: see masked_none.wgsl.
+fn nibbles(word: u32, mask: u32, lift: f32) -> u32 {
+    return bitcast<u32>(f32(bitcast<i32>(word & mask)) + lift) & 0x000f000fu;
 }

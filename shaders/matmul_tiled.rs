@@ -50,8 +50,8 @@ impl Variant {
     pub fn program(self) -> Result<Program, ComposeError> {
         let half = self.arithmetic == Arithmetic::F16;
         let (suffix, text) = match half {
-            false => ("", include_str!("matmul_tiled.wgsl")),
-            true => ("_f16", include_str!("matmul_tiled_f16.wgsl")),
+            false => ("", wgsl!("matmul_tiled.wgsl")),
+            true => ("_f16", wgsl!("matmul_tiled_f16.wgsl")),
         };
         let thread_lines = self.tile_rows / self.thread_rows;
         let workgroup = thread_lines * THREAD_COLUMNS;
@@ -67,7 +67,7 @@ impl Variant {
                 ("WORKGROUP", workgroup),
                 ("W_STEPS", TILE_GROUPS * 32 * BLOCK_STEPS / workgroup),
             ],
-            snippets: &[include_str!("common/dequantise.wgsl")],
+            snippets: &[wgsl!("common/dequantise.wgsl")],
             format: self.format,
             home: Home::Buffer,
             x: Form::PLAIN,

@@ -41,15 +41,12 @@ impl Variant {
     pub fn program(self) -> Result<Program, ComposeError> {
         let near = self.near();
         let (kernel, finish) = match near {
-            1 => ("matvec_quads".to_string(), include_str!("common/finish_scratch.wgsl")),
-            _ => (
-                format!("matvec_quads_{}", near * SEGMENT_LANES),
-                include_str!("common/finish_subgroup.wgsl"),
-            ),
+            1 => ("matvec_quads".to_string(), wgsl!("common/finish_scratch.wgsl")),
+            _ => (format!("matvec_quads_{}", near * SEGMENT_LANES), wgsl!("common/finish_subgroup.wgsl")),
         };
         Draft {
             kernel: &kernel,
-            text: include_str!("matvec_quads.wgsl"),
+            text: wgsl!("matvec_quads.wgsl"),
             header: &[
                 ("TM", self.tile_rows),
                 ("TN", TILE_COLUMNS),
@@ -59,7 +56,7 @@ impl Variant {
                 ("FAR", SEGMENTS - near),
                 ("WORKGROUP", SEGMENTS * SEGMENT_LANES),
             ],
-            snippets: &[include_str!("common/dequantise.wgsl"), finish],
+            snippets: &[wgsl!("common/dequantise.wgsl"), finish],
             format: self.format,
             home: Home::Buffer,
             x: Form::PLAIN,

@@ -29,14 +29,14 @@ impl Variant {
     pub fn program(self) -> Result<Program, ComposeError> {
         Draft {
             kernel: "matvec_split",
-            text: include_str!("matvec_split.wgsl"),
+            text: wgsl!("matvec_split.wgsl"),
             header: &[
                 ("TM", self.tile_rows),
                 ("TN", TILE_COLUMNS),
                 ("SEGMENTS", SEGMENTS),
                 ("WORKGROUP", SEGMENTS * GROUP_COLUMNS),
             ],
-            snippets: &[include_str!("common/dequantise.wgsl")],
+            snippets: &[wgsl!("common/dequantise.wgsl")],
             format: self.format,
             home: Home::Buffer,
             x: Form::PLAIN,

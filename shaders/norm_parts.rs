@@ -9,12 +9,12 @@ use crate::{BindingKind, ComposeError, Program, compose};
 /// The kernel for rows of `width` numbers, written as `y`. It needs subgroups of 8 or more.
 pub fn program(width: u32, y: Form) -> Result<Program, ComposeError> {
     let mut snippets = y.activations.y_snippets(y.home);
-    snippets.push(include_str!("common/slice.wgsl"));
+    snippets.push(wgsl!("common/slice.wgsl"));
     Ok(Program {
         name: format!("norm_parts/{width}{}", y.suffix("y")),
         wgsl: compose(
             &[("BLOCKS", width.div_ceil(BLOCK)), ("SQUARES", squares_pitch(width)), ("Y_BINDING", 4)],
-            include_str!("norm_parts.wgsl"),
+            wgsl!("norm_parts.wgsl"),
             &snippets,
         )?,
         bindings: vec![

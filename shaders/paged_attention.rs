@@ -5,7 +5,9 @@ use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{Activations, BindingKind, ComposeError, Home, Program, compose, paged_attention_lanes};
+use crate::{
+    Activations, BindingKind, ComposeError, Const, Home, KvFormat, Program, compose, paged_attention_lanes,
+};
 
 /// The uniform of all three.
 #[repr(C)]
@@ -35,6 +37,9 @@ pub const PARAMS: &[(&str, u32)] = &[
     ("scale", offset_of!(Params, scale) as u32),
 ];
 
+/// Dimensions of a head of which 8 lanes hold whole blocks when they write them.
+pub const WHOLE_HEAD: u32 = 64;
+
 /// The choices of one pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Variant {
@@ -46,9 +51,11 @@ pub struct Variant {
     pub block_size: u32,
     /// Where the KV cache lives.
     pub work_home: Home,
+    /// How its numbers are stored.
+    pub kv: KvFormat,
     /// Where y lives.
     pub y_home: Home,
-    /// How y is stored: in 8 bits only with subgroups, where a head is a multiple of 8 vec4s.
+    /// How y is stored: in 8 bits only with subgroups, where a head is a multiple of [`WHOLE_HEAD`].
     pub activations: Activations,
     /// 8 lanes of a subgroup and no barrier, or 64 threads and workgroup memory. The first needs subgroups of 8 or more.
     pub subgroups: bool,
@@ -68,25 +75,23 @@ impl Variant {
             paged_attention_lanes::text(self)?
         } else {
             compose(
-                &[
-                    ("HEADS", self.heads()),
-                    ("HEAD_VEC4S", self.head_vec4s),
-                    ("ITEMS", self.items()),
-                    ("BLOCK_SIZE", self.block_size),
-                    ("Y_BINDING", 6),
-                ],
+                &[&self.constants()[..], &[("ITEMS", self.items())]].concat(),
                 if self.few_threads {
-                    include_str!("paged_attention_few.wgsl")
+                    wgsl!("paged_attention_few.wgsl")
                 } else {
-                    include_str!("paged_attention.wgsl")
+                    wgsl!("paged_attention.wgsl")
                 },
-                &[include_str!("common/attention_bindings.wgsl"), self.kv_snippet(), self.y_home.y_snippet()],
+                &[
+                    &[wgsl!("common/attention_bindings.wgsl"), self.y_home.y_snippet()][..],
+                    &self.kv.read_snippets(self.work_home),
+                ]
+                .concat(),
             )?
         };
-        let cache = self.work_home.x_binding();
+        let cache = self.kv.read_binding(self.work_home);
         Ok(Program {
             name: format!(
-                "{}/{}x{}/b{}/{}/{}{}",
+                "{}/{}x{}/b{}/{}{}/{}{}",
                 match (self.subgroups, self.few_threads) {
                     (true, _) => "paged_attention_lanes",
                     (false, true) => "paged_attention_few",
@@ -96,6 +101,7 @@ impl Variant {
                 self.head_vec4s * 4,
                 self.block_size,
                 self.work_home.name(),
+                self.kv.suffix(),
                 self.activations.prefix(),
                 self.y_home.name()
             ),
@@ -113,18 +119,21 @@ impl Variant {
         })
     }
 
-    /// The snippet that reads the KV cache.
-    pub(crate) fn kv_snippet(self) -> &'static str {
-        match self.work_home {
-            Home::Buffer => include_str!("common/kv_read_buffer.wgsl"),
-            Home::Texture => include_str!("common/kv_read_texture.wgsl"),
-        }
+    /// The constants of all texts.
+    pub(crate) fn constants(self) -> [Const; 5] {
+        [
+            ("HEADS", self.heads()),
+            ("HEAD_VEC4S", self.head_vec4s),
+            ("HEAD_CELLS", self.head_vec4s / 2),
+            ("BLOCK_SIZE", self.block_size),
+            ("Y_BINDING", 6),
+        ]
     }
 
-    /// vec4s of the output that a thread holds: of all heads where there are 64 threads, of each where there are 4.
+    /// What a thread holds of the output: vec4s of all heads where there are 64 threads, cells of each where there are 4.
     fn items(self) -> u32 {
         if self.few_threads {
-            return self.head_vec4s.div_ceil(4);
+            return self.head_vec4s.div_ceil(8);
         }
         (self.heads() * self.head_vec4s).div_ceil(64)
     }

@@ -28,15 +28,18 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var t0 = 0u; t0 <= last; t0 += 64u) {
         let position = min(t0 + thread, last);
         let in_range = t0 + thread <= last;
-        let key_start = (block_tables[table + position / BLOCK_SIZE] * params.num_kv_heads + kv_head) * HEAD_VEC4S;
+        let own = block_tables[table + position / BLOCK_SIZE] * params.num_kv_heads + kv_head;
         var score = array<f32, HEADS>();
-        for (var i = 0u; i < HEAD_VEC4S; i++) {
-            let k = key_at((key_start + i) * BLOCK_SIZE + position % BLOCK_SIZE);
+        for (var c = 0u; c < HEAD_CELLS; c++) {
+            let k = key_cell(own, c, position % BLOCK_SIZE);
             for (var h = 0u; h < HEADS; h++) { // unroll
-                score[h] += dot(queries[h * HEAD_VEC4S + i], k);
+                score[h] += dot(queries[h * HEAD_VEC4S + c], k.a);
+                score[h] += dot(queries[h * HEAD_VEC4S + HEAD_CELLS + c], k.b);
             }
         }
+        let key_scale = kv_scales(own, position % BLOCK_SIZE).x;
         for (var h = 0u; h < HEADS; h++) { // unroll
+            score[h] *= key_scale;
             scores[h * 64u + thread] = select(LOWEST, score[h], in_range);
         }
         workgroupBarrier();
@@ -75,7 +78,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 let block = block_tables[table + t / BLOCK_SIZE] * params.num_kv_heads + kv_head;
                 let p = scores[h * 64u + i];
                 sum += p;
-                out += p * value_at((block * BLOCK_SIZE + t % BLOCK_SIZE) * HEAD_VEC4S + item % HEAD_VEC4S);
+                out += p * kv_scales(block, t % BLOCK_SIZE).y * value_vec4(block, t % BLOCK_SIZE, item % HEAD_VEC4S);
             }
             total[n] = sum;
             mixed[n] = out;

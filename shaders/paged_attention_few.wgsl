@@ -25,7 +25,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         top[h] = LOWEST;
     }
     var total = array<f32, HEADS>();
-    var mixed = array<array<vec4<f32>, ITEMS>, HEADS>();
+    var mixed = array<array<KvCell, ITEMS>, HEADS>();
 
     for (var t0 = 0u; t0 <= last; t0 += 64u) {
         let count = min(64u, last - t0 + 1u);
@@ -33,15 +33,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         for (var i = 0u; i < count; i += 4u) {
             let position = min(t0 + i + thread, last);
             let block = block_tables[table + position / BLOCK_SIZE] * params.num_kv_heads + kv_head;
-            let key_start = block * (HEAD_VEC4S * BLOCK_SIZE) + position % BLOCK_SIZE;
             var score = array<f32, HEADS>();
-            for (var n = 0u; n < HEAD_VEC4S; n++) { // unroll
-                let k = key_at(key_start + n * BLOCK_SIZE);
+            for (var c = 0u; c < HEAD_CELLS; c++) { // unroll
+                let k = key_cell(block, c, position % BLOCK_SIZE);
                 for (var h = 0u; h < HEADS; h++) { // unroll
-                    score[h] += dot(queries[h][n], k);
+                    score[h] += dot(queries[h][c], k.a);
+                    score[h] += dot(queries[h][HEAD_CELLS + c], k.b);
                 }
             }
+            let key_scale = kv_scales(block, position % BLOCK_SIZE).x;
             for (var h = 0u; h < HEADS; h++) { // unroll
+                score[h] *= key_scale;
                 // Threads beyond the last position look at it again: it changes no maximum.
                 scores[h * 64u + i + thread] = score[h];
                 higher[h] = max(higher[h], score[h]);
@@ -58,7 +60,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             top[h] = higher[h];
             total[h] *= shrink;
             for (var n = 0u; n < ITEMS; n++) { // unroll
-                mixed[h][n] *= shrink;
+                mixed[h][n].a *= shrink;
+                mixed[h][n].b *= shrink;
             }
             for (var i = 0u; i < count; i += 4u) {
                 let at = h * 64u + i + thread;
@@ -70,16 +73,18 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         for (var i = 0u; i < count; i++) {
             let t = t0 + i;
             let block = block_tables[table + t / BLOCK_SIZE] * params.num_kv_heads + kv_head;
-            let value_start = (block * BLOCK_SIZE + t % BLOCK_SIZE) * HEAD_VEC4S;
+            let value_scale = kv_scales(block, t % BLOCK_SIZE).y;
             var p = array<f32, HEADS>();
             for (var h = 0u; h < HEADS; h++) { // unroll
                 p[h] = scores[h * 64u + i];
                 total[h] += p[h];
+                p[h] *= value_scale;
             }
             for (var n = 0u; n < ITEMS; n++) { // unroll
-                let v = value_at(value_start + min(n * 4u + thread, HEAD_VEC4S - 1u));
+                let v = value_cell(block, t % BLOCK_SIZE, min(n * 4u + thread, HEAD_CELLS - 1u));
                 for (var h = 0u; h < HEADS; h++) { // unroll
-                    mixed[h][n] += p[h] * v;
+                    mixed[h][n].a += p[h] * v.a;
+                    mixed[h][n].b += p[h] * v.b;
                 }
             }
         }
@@ -88,9 +93,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 
     for (var h = 0u; h < HEADS; h++) { // unroll
         for (var n = 0u; n < ITEMS; n++) { // unroll
-            let item = n * 4u + thread;
-            if (item < HEAD_VEC4S) {
-                put_y(row * params.y_pitch + (head0 + h) * HEAD_VEC4S + item, mixed[h][n] / total[h]);
+            let c = n * 4u + thread;
+            if (c < HEAD_CELLS) {
+                let at = row * params.y_pitch + (head0 + h) * HEAD_VEC4S + c;
+                put_y(at, mixed[h][n].a / total[h]);
+                put_y(at + HEAD_CELLS, mixed[h][n].b / total[h]);
             }
         }
     }

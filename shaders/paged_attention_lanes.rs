@@ -8,20 +8,21 @@ use crate::{ComposeError, compose};
 pub(crate) fn text(variant: Variant) -> Result<String, ComposeError> {
     compose(
         &[
-            ("HEADS", variant.heads()),
-            ("HEAD_VEC4S", variant.head_vec4s),
-            ("LANE_VEC4S", variant.head_vec4s.div_ceil(8)),
-            ("BLOCK_SIZE", variant.block_size),
-            ("Y_BINDING", 6),
-        ],
-        include_str!("paged_attention_lanes.wgsl"),
+            &variant.constants()[..],
+            &[
+                ("LANE_VEC4S", variant.head_vec4s.div_ceil(8)),
+                ("LANE_CELLS", variant.head_vec4s.div_ceil(16)),
+            ],
+        ]
+        .concat(),
+        wgsl!("paged_attention_lanes.wgsl"),
         &[
             &[
-                include_str!("common/attention_bindings.wgsl"),
-                variant.kv_snippet(),
-                include_str!("common/broadcast.wgsl"),
-                include_str!("common/lanes.wgsl"),
+                wgsl!("common/attention_bindings.wgsl"),
+                wgsl!("common/broadcast.wgsl"),
+                wgsl!("common/lanes.wgsl"),
             ][..],
+            &variant.kv.read_snippets(variant.work_home),
             &variant.activations.y_snippets(variant.y_home),
         ]
         .concat(),

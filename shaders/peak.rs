@@ -33,7 +33,7 @@ const CHAINS: u32 = 8;
 pub fn program() -> Result<Program, ComposeError> {
     Ok(Program {
         name: "peak".into(),
-        wgsl: compose(&[("TURNS", TURNS), ("STEPS", STEPS)], include_str!("peak.wgsl"), &[])?,
+        wgsl: compose(&[("TURNS", TURNS), ("STEPS", STEPS)], wgsl!("peak.wgsl"), &[])?,
         bindings: vec![BindingKind::Uniform, BindingKind::ReadWrite],
         subgroups: false,
     })

@@ -57,27 +57,26 @@ impl Activations {
     pub(crate) fn x_snippet(self, home: Home) -> &'static str {
         match (self, home) {
             (Self::F32, _) => home.x_snippet(),
-            (Self::I8, Home::Buffer) => include_str!("common/x_words_buffer.wgsl"),
-            (Self::I8, Home::Texture) => include_str!("common/x_words_texture.wgsl"),
+            (Self::I8, Home::Buffer) => wgsl!("common/x_words_buffer.wgsl"),
+            (Self::I8, Home::Texture) => wgsl!("common/x_words_texture.wgsl"),
         }
     }
 
     /// The snippets by which 8 lanes write rows at `home`, a vec4 each; they take the constant `Y_BINDING`.
     pub(crate) fn y_snippets(self, home: Home) -> Vec<&'static str> {
-        self.put_snippets(home, include_str!("common/put_f32.wgsl"), include_str!("common/put_i8.wgsl"))
+        self.put_snippets(home, wgsl!("common/put_f32.wgsl"), wgsl!("common/put_i8.wgsl"))
     }
 
     /// The same for half a block at a time, a vec2 a lane.
     pub(crate) fn y_halves_snippets(self, home: Home) -> Vec<&'static str> {
-        let [f32, i8] =
-            [include_str!("common/put_halves_f32.wgsl"), include_str!("common/put_halves_i8.wgsl")];
+        let [f32, i8] = [wgsl!("common/put_halves_f32.wgsl"), wgsl!("common/put_halves_i8.wgsl")];
         self.put_snippets(home, f32, i8)
     }
 
     fn put_snippets(self, home: Home, f32: &'static str, i8: &'static str) -> Vec<&'static str> {
         match self {
             Self::F32 => vec![home.y_snippet(), f32],
-            Self::I8 => vec![y_words_snippet(home), i8, include_str!("common/pairs.wgsl")],
+            Self::I8 => vec![y_words_snippet(home), i8, wgsl!("common/pairs.wgsl")],
         }
     }
 }
@@ -106,8 +105,8 @@ impl Form {
 
 fn y_words_snippet(home: Home) -> &'static str {
     match home {
-        Home::Buffer => include_str!("common/y_words_buffer.wgsl"),
-        Home::Texture => include_str!("common/y_words_texture.wgsl"),
+        Home::Buffer => wgsl!("common/y_words_buffer.wgsl"),
+        Home::Texture => wgsl!("common/y_words_texture.wgsl"),
     }
 }
 
@@ -134,8 +133,8 @@ pub fn program(units: u32, y_home: Home) -> Result<Program, ComposeError> {
         name: format!("quantise/{}/{}", units * UNIT, y_home.name()),
         wgsl: compose(
             &[("UNITS", units), ("Y_BINDING", 2)],
-            include_str!("quantise.wgsl"),
-            &[y_words_snippet(y_home), include_str!("common/pairs.wgsl")],
+            wgsl!("quantise.wgsl"),
+            &[y_words_snippet(y_home), wgsl!("common/pairs.wgsl")],
         )?,
         bindings: vec![BindingKind::Uniform, BindingKind::Read, y_home.y_binding()],
         subgroups: false,

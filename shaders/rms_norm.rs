@@ -42,12 +42,12 @@ pub fn program(
     let mut snippets = vec![y_home.y_snippet()];
     if subgroups {
         snippets.extend([
-            include_str!("common/sum_lanes.wgsl"),
-            include_str!("common/broadcast.wgsl"),
-            include_str!("common/lanes.wgsl"),
+            wgsl!("common/sum_lanes.wgsl"),
+            wgsl!("common/broadcast.wgsl"),
+            wgsl!("common/lanes.wgsl"),
         ]);
     } else {
-        snippets.push(include_str!("common/sum_workgroup.wgsl"));
+        snippets.push(wgsl!("common/sum_workgroup.wgsl"));
     }
     Ok(Program {
         name: format!(
@@ -64,7 +64,7 @@ pub fn program(
                 ("GATHER", u32::from(gather)),
                 ("Y_BINDING", 4),
             ],
-            include_str!("rms_norm.wgsl"),
+            wgsl!("rms_norm.wgsl"),
             &snippets,
         )?,
         bindings: vec![

@@ -1,10 +1,10 @@
-//! `rope_kv_write.wgsl`: positions into q and k, k and v into the cache.
+//! `rope_kv_write.wgsl` and `rope_kv_write_q8.wgsl`: positions into q and k, k and v into the cache.
 
 use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Home, Program, compose};
+use crate::{BindingKind, ComposeError, Home, KvFormat, Program, compose};
 
 /// The uniform.
 #[repr(C)]
@@ -30,32 +30,35 @@ pub struct Variant {
     pub block_size: u32,
     /// Where the KV cache lives.
     pub work_home: Home,
+    /// How its numbers are stored.
+    pub kv: KvFormat,
 }
 
 impl Variant {
     /// The kernel's text and bindings.
     pub fn program(self) -> Result<Program, ComposeError> {
-        let Self { num_heads, num_kv_heads, head_vec4s, block_size, work_home } = self;
-        let cache = work_home.y_binding();
-        let snippet = match work_home {
-            Home::Buffer => include_str!("common/kv_write_buffer.wgsl"),
-            Home::Texture => include_str!("common/kv_write_texture.wgsl"),
+        let Self { num_heads, num_kv_heads, head_vec4s, block_size, work_home, kv } = self;
+        let cache = kv.write_binding(work_home);
+        let text = match kv {
+            KvFormat::F32 | KvFormat::F16 => wgsl!("rope_kv_write.wgsl"),
+            KvFormat::Q8 => wgsl!("rope_kv_write_q8.wgsl"),
         };
         Ok(Program {
             name: format!(
-                "rope_kv_write/{num_heads}+{num_kv_heads}x{}/b{block_size}/{}",
+                "rope_kv_write/{num_heads}+{num_kv_heads}x{}/b{block_size}/{}{}",
                 head_vec4s * 4,
-                work_home.name()
+                work_home.name(),
+                kv.suffix()
             ),
             wgsl: compose(
                 &[
                     ("NUM_HEADS", num_heads),
                     ("NUM_KV_HEADS", num_kv_heads),
-                    ("HEAD_VEC4S", head_vec4s),
+                    ("HEAD_CELLS", head_vec4s / 2),
                     ("BLOCK_SIZE", block_size),
                 ],
-                include_str!("rope_kv_write.wgsl"),
-                &[snippet],
+                text,
+                &kv.write_snippets(work_home),
             )?,
             bindings: vec![
                 BindingKind::Uniform,
@@ -71,9 +74,13 @@ impl Variant {
 
     /// The grid for `rows` rows.
     pub fn workgroups(self, rows: u32) -> [u32; 3] {
-        let turned = (self.num_heads + self.num_kv_heads) * self.head_vec4s / 2;
-        let copied = self.num_kv_heads * self.head_vec4s;
-        [(turned + copied).div_ceil(32), rows, 1]
+        let Self { num_heads, num_kv_heads, head_vec4s, .. } = self;
+        let cells = head_vec4s / 2;
+        let items = match self.kv {
+            KvFormat::F32 | KvFormat::F16 => (num_heads + 2 * num_kv_heads) * cells,
+            KvFormat::Q8 => num_heads * cells + num_kv_heads,
+        };
+        [items.div_ceil(32), rows, 1]
     }
 }
 

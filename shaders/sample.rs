@@ -107,7 +107,7 @@ impl From<&Choice> for Row {
 pub fn program() -> Result<Program, ComposeError> {
     Ok(Program {
         name: "sample".into(),
-        wgsl: compose(&[("WORKGROUP", WORKGROUP)], include_str!("sample.wgsl"), &[])?,
+        wgsl: compose(&[("WORKGROUP", WORKGROUP)], wgsl!("sample.wgsl"), &[])?,
         bindings: vec![BindingKind::Uniform, BindingKind::Read, BindingKind::Read, BindingKind::ReadWrite],
         subgroups: false,
     })

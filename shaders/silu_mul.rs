@@ -33,7 +33,7 @@ pub const PARAMS: &[(&str, u32)] = &[
 pub fn program() -> Result<Program, ComposeError> {
     Ok(Program {
         name: "silu_mul".into(),
-        wgsl: compose(&[], include_str!("silu_mul.wgsl"), &[])?,
+        wgsl: compose(&[], wgsl!("silu_mul.wgsl"), &[])?,
         bindings: vec![BindingKind::Uniform, BindingKind::Read, BindingKind::ReadWrite],
         subgroups: false,
     })

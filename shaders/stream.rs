@@ -10,14 +10,12 @@ pub const THREADS: u32 = 1 << 16;
 /// The kernel for [`bytes`] of `vec4s` at `home`. Bindings: the words to read, `[THREADS]` sums out.
 pub fn program(vec4s: u32, home: Home) -> Result<Program, ComposeError> {
     let (words, snippet) = match home {
-        Home::Buffer => (BindingKind::Read, include_str!("common/words_buffer.wgsl")),
-        Home::Texture => {
-            (BindingKind::ReadTexture(TexelFormat::Rgba32), include_str!("common/words_texture.wgsl"))
-        }
+        Home::Buffer => (BindingKind::Read, wgsl!("common/words_buffer.wgsl")),
+        Home::Texture => (BindingKind::ReadTexture(TexelFormat::Rgba32), wgsl!("common/words_texture.wgsl")),
     };
     Ok(Program {
         name: format!("stream/{}/{}MiB", home.name(), bytes(vec4s) >> 20),
-        wgsl: compose(&[("VEC4S", vec4s), ("THREADS", THREADS)], include_str!("stream.wgsl"), &[snippet])?,
+        wgsl: compose(&[("VEC4S", vec4s), ("THREADS", THREADS)], wgsl!("stream.wgsl"), &[snippet])?,
         bindings: vec![words, BindingKind::ReadWrite],
         subgroups: false,
     })

@@ -63,8 +63,8 @@ impl Home {
     /// The snippet that reads them.
     pub(crate) fn x_snippet(self) -> &'static str {
         match self {
-            Self::Buffer => include_str!("common/x_buffer.wgsl"),
-            Self::Texture => include_str!("common/x_texture.wgsl"),
+            Self::Buffer => wgsl!("common/x_buffer.wgsl"),
+            Self::Texture => wgsl!("common/x_texture.wgsl"),
         }
     }
 
@@ -79,8 +79,8 @@ impl Home {
     /// The snippet that writes them; it takes the constant `Y_BINDING`.
     pub(crate) fn y_snippet(self) -> &'static str {
         match self {
-            Self::Buffer => include_str!("common/y_buffer.wgsl"),
-            Self::Texture => include_str!("common/y_texture.wgsl"),
+            Self::Buffer => wgsl!("common/y_buffer.wgsl"),
+            Self::Texture => wgsl!("common/y_texture.wgsl"),
         }
     }
 
@@ -171,23 +171,23 @@ impl WeightFormat {
     /// The snippet that unpacks this format.
     pub fn snippet(self) -> &'static str {
         match self {
-            Self::F32 => include_str!("common/weights_f32.wgsl"),
-            Self::F16 => include_str!("common/weights_f16.wgsl"),
-            Self::Bf16 => include_str!("common/weights_bf16.wgsl"),
-            Self::Q8_0 => include_str!("common/weights_q8_0.wgsl"),
-            Self::Q4_0 => include_str!("common/weights_q4_0.wgsl"),
-            Self::Q4_1 => include_str!("common/weights_q4_1.wgsl"),
+            Self::F32 => wgsl!("common/weights_f32.wgsl"),
+            Self::F16 => wgsl!("common/weights_f16.wgsl"),
+            Self::Bf16 => wgsl!("common/weights_bf16.wgsl"),
+            Self::Q8_0 => wgsl!("common/weights_q8_0.wgsl"),
+            Self::Q4_0 => wgsl!("common/weights_q4_0.wgsl"),
+            Self::Q4_1 => wgsl!("common/weights_q4_1.wgsl"),
         }
     }
 
     /// The snippets that unpack this format without shifts, beside [`Self::snippet`].
     pub(crate) fn masked_snippets(self) -> Vec<&'static str> {
-        let nibbles = include_str!("common/masked_nibbles.wgsl");
+        let nibbles = wgsl!("common/masked_nibbles.wgsl");
         match self {
-            Self::F32 | Self::F16 | Self::Bf16 => vec![include_str!("common/masked_none.wgsl")],
-            Self::Q8_0 => vec![include_str!("common/masked_q8_0.wgsl")],
-            Self::Q4_0 => vec![include_str!("common/masked_q4_0.wgsl"), nibbles],
-            Self::Q4_1 => vec![include_str!("common/masked_q4_1.wgsl"), nibbles],
+            Self::F32 | Self::F16 | Self::Bf16 => vec![wgsl!("common/masked_none.wgsl")],
+            Self::Q8_0 => vec![wgsl!("common/masked_q8_0.wgsl")],
+            Self::Q4_0 => vec![wgsl!("common/masked_q4_0.wgsl"), nibbles],
+            Self::Q4_1 => vec![wgsl!("common/masked_q4_1.wgsl"), nibbles],
         }
     }
 

@@ -273,6 +273,9 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
     fn next_step(&mut self) -> Option<StepInHand> {
         let schedule_at = self.clock.now();
         if let Some(StepAhead { decided, submit_at }) = self.ahead.take() {
+            for timeline in self.scheduler.expire(schedule_at) {
+                self.finished(timeline);
+            }
             let rows = decided.batch.sample_rows.len() as u64;
             if let Some(confirmed) = self.scheduler.confirm(&decided, schedule_at) {
                 self.surplus_tokens_total += rows - confirmed.pass.scheduled.len() as u64;
@@ -300,8 +303,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
         if !self.runs_ahead || !self.runner.runs_ahead(&step.batch) {
             return None;
         }
-        let now = self.clock.now();
-        let decided = self.scheduler.schedule_ahead(&step.pass, now)?;
+        let decided = self.scheduler.schedule_ahead(&step.pass)?;
         Some(StepAhead { decided, submit_at: self.clock.now() })
     }
 
@@ -410,7 +412,7 @@ impl<R: ModelRunner, C: Clock> Engine<R, C> {
             decode_rows: decodes.count() as u32,
             prefill: prefills.map(|one| (one.id, one.num_tokens)).collect(),
             running: counters.running as u32,
-            waiting: counters.waiting as u32,
+            waiting: self.scheduler.num_queued() as u32,
             obstacle: pass.obstacle,
             blocks_used: counters.blocks_used() as u32,
             blocks_total: counters.blocks_total as u32,

@@ -37,7 +37,9 @@ pub mod plot;
 pub mod prompts;
 pub mod random;
 pub mod result_json;
+pub mod startup;
 pub mod style;
+pub mod sweep;
 pub mod table;
 pub mod trace_csv;
 
@@ -46,14 +48,23 @@ pub mod trace_csv;
 /// # Errors
 /// Wrong usage, then the model, then the adapter; then a request that failed, or a timeline that broke a rule.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let load = if args.micro || args.goals { None } else { Some(Load::of(args)?) };
+    if args.startup_once {
+        return startup::once(args);
+    }
+    let without_load = args.micro || args.startup || args.sweep || args.goals;
+    let load = if without_load { None } else { Some(Load::of(args)?) };
     let target = args.json.clone().unwrap_or(JsonTarget::Nowhere);
     if let JsonTarget::File(path) = &target {
         // Told before the measurement, not after it.
         OpenOptions::new().create(true).append(true).open(path).map_err(|error| unwritable(path, &error))?;
     }
     let Some(load) = load else {
-        return if args.goals { goals::run(args, &target) } else { micro::run(args, &target) };
+        return match (args.startup, args.sweep, args.goals) {
+            (true, ..) => startup::run(args, &target),
+            (_, true, _) => sweep::run(args, &target),
+            (.., true) => goals::run(args, &target),
+            _ => micro::run(args, &target),
+        };
     };
     let mut engine_args = args.engine.clone();
     if let Some(slots) = load.slots.filter(|slots| *slots != engine_args.slots) {

@@ -25,7 +25,7 @@ pub use probe::ProbeArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use values::name as parse_name;
-pub use values::{Activations, Autotune, JsonTarget, LogFormat, Switch, TokenIds};
+pub use values::{Activations, Autotune, JsonTarget, KvCache, LogFormat, Switch, TokenIds};
 pub(crate) use values::{names_a_host, otlp_endpoint, without_password};
 
 /// How to begin, and what a script gets back.
@@ -129,6 +129,10 @@ pub struct EngineArgs {
     /// engine's choice, which is f32
     #[arg(long, env = "FIRSTLIGHT_ACTIVATIONS", value_name = "f32|i8|auto", default_value = "auto", value_parser = values::activations)]
     pub activations: Activations,
+    /// How keys and values are kept: f32, exactly; f16, in half the memory; q8, 8 bits, in little more than a quarter of it; auto for the
+    /// engine's choice for the adapter
+    #[arg(long, env = "FIRSTLIGHT_KV_CACHE", value_name = "f32|f16|q8|auto", default_value = "auto", value_parser = values::kv_cache)]
+    pub kv_cache: KvCache,
 }
 
 /// How the next token is chosen.

@@ -12,7 +12,7 @@ use firstlight_engine::model::Sketch;
 use firstlight_shaders::WeightFormat;
 
 use crate::adapters;
-use crate::cli::{Activations, AdapterArgs, DoctorArgs};
+use crate::cli::{Activations, AdapterArgs, DoctorArgs, KvCache};
 use crate::executor::{block_on, block_on_gpu};
 use crate::failure::Failure;
 use crate::load::kernels::{self, Wishes};
@@ -77,7 +77,8 @@ fn examine(
     args: &AdapterArgs,
 ) -> Result<(ChosenReport, Vec<Checked>), Failure> {
     // As a load of the default model would choose.
-    let wishes = Wishes { adapter: args, activations: Activations::Auto, block_size: 16 };
+    let wishes =
+        Wishes { adapter: args, activations: Activations::Auto, kv_cache: KvCache::Auto, block_size: 16 };
     let chosen = kernels::choose(wishes, device.facts(), Sketch::of_default_model)?;
     let choice = chosen.choice;
     let cases = gpu::cases(choice, &Shapes::of_default_model(&FORMATS, choice)).map_err(ProbeError::from)?;

@@ -3,14 +3,16 @@
 //! Invariant: the model is found and its headers are checked before any adapter is touched.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use firstlight_engine::engine::{Engine, EngineConfig};
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::Preparer;
 use firstlight_engine::timeline::ModelLabel;
+use firstlight_shaders::KvFormat;
 
 use crate::cache::{Cache, process_environment};
-use crate::cli::EngineArgs;
+use crate::cli::{EngineArgs, KvCache};
 use crate::clock::InstantClock;
 use crate::driver::{EngineThread, Parts};
 use crate::failure::Failure;
@@ -75,6 +77,27 @@ pub fn engine_thread_watched(
     start(args, needs, Queue::AtLeast(u32::try_from(num_prompts).unwrap_or(u32::MAX)), opened)
 }
 
+/// The same as [`engine_thread`], with what took how long; the first is finding the model and reading its headers.
+///
+/// # Errors
+/// As [`engine_thread`].
+pub fn engine_thread_timed(
+    args: &EngineArgs,
+    needs: Needs,
+) -> Result<(EngineThread, Duration, gpu::Times), Failure> {
+    let clock = InstantClock::start();
+    let args = args.clone();
+    let (sender, times) = std::sync::mpsc::sync_channel(1);
+    let thread = EngineThread::start(move || {
+        let (parts, open, loading) = parts(clock, args, needs, Queue::AtLeast(1), |_| ())?;
+        // Whoever waits for the start takes them behind it.
+        let _ = sender.send((open, loading));
+        Ok(parts)
+    })?;
+    let (open, loading) = times.recv().unwrap_or_default();
+    Ok((thread, open, loading))
+}
+
 /// How many requests may wait.
 #[derive(Clone, Copy)]
 enum Queue {
@@ -90,21 +113,24 @@ fn start(
 ) -> Result<EngineThread, Failure> {
     let clock = InstantClock::start();
     let args = args.clone();
-    EngineThread::start(move || parts(clock, args, needs, queue, opened))
+    EngineThread::start(move || parts(clock, args, needs, queue, opened).map(|(parts, ..)| parts))
 }
 
 fn parts(
     clock: InstantClock,
-    args: EngineArgs,
+    mut args: EngineArgs,
     needs: Needs,
     queue: Queue,
     mut opened: impl FnMut(&wgpu::Device) + 'static,
-) -> Result<Parts<gpu::Place>, Failure> {
+) -> Result<(Parts<gpu::Place>, Duration, gpu::Times), Failure> {
+    let start = Instant::now();
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.model, &cache, &process_environment)?;
     let model = model_text::open(&files)?;
     check_text(needs, &files.title(), &model)?;
-    let mut limits = sizing::limits(&args, model.checkpoint.config())?;
+    // Told now where it is wrong, whatever the adapter will store.
+    let kv = args.kv_cache.format(KvFormat::default());
+    let mut limits = sizing::limits(&args, model.checkpoint.config(), kv)?;
     limits.max_waiting = match queue {
         // Prompts that came on one command line are here already: none of them is told to come back later.
         Queue::AtLeast(num_prompts) => limits.max_waiting.max(num_prompts),
@@ -112,7 +138,11 @@ fn parts(
     };
     let preparer = Preparer::new(model.tokenizer.clone(), limits.vocab_size, limits.max_model_len)?;
     let place = gpu::Place::default();
+    let open = start.elapsed();
     let loaded = gpu::load(&place, &args, &model.checkpoint, &limits, None, &mut opened)?;
+    // A device that comes after this one keeps to what the scheduler has counted.
+    let limits = loaded.limits;
+    args.kv_cache = KvCache::Stored(loaded.kv);
     let config = EngineConfig {
         scheduler: limits,
         eos_tokens: model.end_tokens(),
@@ -126,13 +156,14 @@ fn parts(
         let loaded = gpu::load(&place, &args, &checkpoint, &limits, Some(choice), &mut opened)?;
         Ok((place.clone(), loaded.drive))
     };
-    Ok(Parts {
+    let parts = Parts {
         engine,
         drive: loaded.drive,
         rebuild: Box::new(rebuild),
         preparer: Arc::new(preparer),
         adapter: loaded.described,
-    })
+    };
+    Ok((parts, open, loaded.times))
 }
 
 /// Told now, because loading the weights first would be for nothing.

@@ -5,15 +5,16 @@
 
 use firstlight_engine::model::ModelConfig;
 use firstlight_engine::sched::{DEFAULT_MAX_WAITING, PRIORITY_STEP_NS, SchedulerConfig};
+use firstlight_shaders::KvFormat;
 
 use crate::cli::EngineArgs;
 use crate::failure::Failure;
 
-/// The scheduler's limits for `args` on a model.
+/// The scheduler's limits for `args` on a model, whose keys and values are stored as `kv`.
 ///
 /// # Errors
 /// A context beyond the model's, or memory for less than one block.
-pub fn limits(args: &EngineArgs, config: &ModelConfig) -> Result<SchedulerConfig, Failure> {
+pub fn limits(args: &EngineArgs, config: &ModelConfig, kv: KvFormat) -> Result<SchedulerConfig, Failure> {
     let max_model_len = args.max_model_len.unwrap_or(config.max_context);
     if max_model_len > config.max_context {
         return Err(Failure::usage(format!(
@@ -21,7 +22,7 @@ pub fn limits(args: &EngineArgs, config: &ModelConfig) -> Result<SchedulerConfig
             config.name, config.max_context
         )));
     }
-    let block_bytes = config.kv_bytes_a_token() * u64::from(args.block_size);
+    let block_bytes = config.kv_bytes_a_token(kv) * u64::from(args.block_size);
     let num_blocks = match (args.kv_blocks, args.kv_memory) {
         (Some(blocks), _) => u64::from(blocks),
         (None, Some(bytes)) if bytes < block_bytes => {
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
     use crate::cli::{Command, Parsed, parse};
 
-    /// SmolLM2-135M: 46,080 bytes a token, 8,192 tokens of context.
+    /// SmolLM2-135M: 46,080 bytes a token in f32, 8,192 tokens of context.
     fn model() -> ModelConfig {
         ModelConfig {
             name: "m".into(),
@@ -87,7 +88,8 @@ mod tests {
         let words = ["firstlight", "run"].into_iter().chain(flags.split_whitespace()).map(Into::into);
         let Ok(Parsed::Command(cli)) = parse(words) else { panic!("{flags} is no command line") };
         let Command::Run(args) = cli.command else { panic!("{flags} is not run") };
-        match (limits(&args.engine, &model()), expected) {
+        let kv = args.engine.kv_cache.format(KvFormat::F32);
+        match (limits(&args.engine, &model(), kv), expected) {
             (Ok(limits), Ok(expected)) => {
                 assert_eq!((limits.num_blocks, limits.max_model_len), expected, "{flags}");
             }
@@ -98,7 +100,8 @@ mod tests {
 
     #[test]
     fn the_pool_is_what_was_asked_for_or_a_modest_default() {
-        assert_eq!(model().kv_bytes_a_token(), 46_080);
+        let bytes = KvFormat::ALL.map(|format| model().kv_bytes_a_token(format));
+        assert_eq!(bytes, [46_080, 23_040, 12_240]);
         check("", Ok((512, 8192)));
         check("--slots 1", Ok((512, 8192)));
         check("--slots 16", Ok((1024, 8192)));
@@ -108,5 +111,9 @@ mod tests {
         check("--kv-memory 1474560", Ok((2, 8192)));
         check("--kv-memory 1000", Err("one block of 16 tokens takes 737280"));
         check("--max-model-len 8193", Err("8192"));
+        check("--kv-memory 1474560 --kv-cache f16", Ok((4, 8192)));
+        check("--kv-memory 1474560 --kv-cache q8", Ok((7, 8192)));
+        check("--slots 256 --kv-cache f16", Ok((2912, 8192)));
+        check("--kv-memory 1000 --kv-cache q8", Err("one block of 16 tokens takes 195840"));
     }
 }

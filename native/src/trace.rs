@@ -75,8 +75,9 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     let engine = thread.handle();
     let files =
         models::resolve(&args.engine.model, &Cache::locate(&process_environment)?, &process_environment)?;
-    let shape = ModelShape::of(&model_text::open(&files)?.checkpoint);
     let adapter = Adapter::measure(&args.engine.adapter, engine.limits().vocab_size)?;
+    let kv = args.engine.kv_cache.format(adapter.own_kv);
+    let shape = ModelShape::of(&model_text::open(&files)?.checkpoint, kv);
     let interrupt = Interrupt::install()?;
     interrupt.answering();
     engine.profile(true);

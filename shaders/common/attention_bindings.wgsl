@@ -1,4 +1,4 @@
-// What both attention kernels bind, and the score of a position that is masked.
+// What all attention kernels bind, and the score of a position that is masked.
 struct Params {
     q_pitch: u32,      // vec4s a row of qkv
     y_pitch: u32,      // vec4s a row of y

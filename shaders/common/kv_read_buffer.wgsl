@@ -1,11 +1,11 @@
-// The KV cache at home in buffers.
-@group(0) @binding(4) var<storage, read> keys: array<vec4<f32>>; // [block][kv head][HEAD_VEC4S][BLOCK_SIZE]
-@group(0) @binding(5) var<storage, read> values: array<vec4<f32>>; // [block][kv head][BLOCK_SIZE][HEAD_VEC4S]
+// The KV cache at home in buffers: see kv_f32.wgsl and its like.
+@group(0) @binding(4) var<storage, read> keys: array<KvTexel>;
+@group(0) @binding(5) var<storage, read> values: array<KvTexel>;
 
-fn key_at(i: u32) -> vec4<f32> {
+fn key_texel(i: u32) -> KvTexel {
     return keys[i];
 }
 
-fn value_at(i: u32) -> vec4<f32> {
+fn value_texel(i: u32) -> KvTexel {
     return values[i];
 }

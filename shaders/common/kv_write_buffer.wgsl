@@ -1,11 +1,11 @@
-// The KV cache at home in buffers.
-@group(0) @binding(4) var<storage, read_write> keys: array<vec4<f32>>; // [block][kv head][HEAD_VEC4S][BLOCK_SIZE]
-@group(0) @binding(5) var<storage, read_write> values: array<vec4<f32>>; // [block][kv head][BLOCK_SIZE][HEAD_VEC4S]
+// The KV cache at home in buffers: see kv_f32.wgsl and its like.
+@group(0) @binding(4) var<storage, read_write> keys: array<KvTexel>;
+@group(0) @binding(5) var<storage, read_write> values: array<KvTexel>;
 
-fn put_key(i: u32, key: vec4<f32>) {
-    keys[i] = key;
+fn put_key_texel(i: u32, texel: KvTexel) {
+    keys[i] = texel;
 }
 
-fn put_value(i: u32, value: vec4<f32>) {
-    values[i] = value;
+fn put_value_texel(i: u32, texel: KvTexel) {
+    values[i] = texel;
 }

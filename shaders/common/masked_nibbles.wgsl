@@ -1,4 +1,8 @@
-// What both 4-bit formats have in common where nothing shifts: see masked_none.wgsl.
+// What both 4-bit formats have in common where nothing shifts: see masked_none.wgsl. Four vec4s of a texel are low nibbles,
+// four are high ones.
+const MASKS = array<vec4<u32>, 2>(
+    vec4<u32>(0xfu, 0xf00u, 0xf0000u, 0xf000000u), vec4<u32>(0xf0u, 0xf000u, 0xf00000u, 0xf0000000u));
+
 fn prepared(texel: vec4<u32>) -> vec4<u32> {
     // The topmost nibble is read as a signed one: with its sign bit turned over it is 8 less than it was.
     return texel ^ vec4<u32>(0x80000000u);

@@ -4,3 +4,7 @@
 fn x_at(i: u32) -> vec4<f32> {
     return x[i];
 }
+
+fn x_number(i: u32, c: u32) -> f32 {
+    return x[i][c];
+}

@@ -4,3 +4,7 @@
 fn x_at(i: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(textureLoad(x, vec2<u32>(i & 2047u, i >> 11u)));
 }
+
+fn x_number(i: u32, c: u32) -> f32 {
+    return x_at(i)[c];
+}

@@ -181,12 +181,12 @@ await claims({
     await answersRight();
   },
 
-  "asked for activations in 8 bits by its address, it says that it has them, and answers": async () => {
+  "asked by its address for activations, keys and values in 8 bits, it says that it has them, and answers": async () => {
     await ready();
-    await page.goto(`${site.url}${to.SMALL}&activations=i8`);
+    await page.goto(`${site.url}${to.SMALL}&activations=i8&kv=q8`);
     const end = await to.loadStored(page);
     same(end.event, "ready", end.sentence ?? "opening");
-    assert(/without subgroups.* i8 activations/.test(end.adapter), end.adapter);
+    assert(/without subgroups.* i8 activations, q8 KV cache/.test(end.adapter), end.adapter);
     await to.plain(page, 16);
     const [answer] = await to.answers(page, [capital.text]);
     same([answer.reason, answer.ids.length], ["length", 16], "a prompt's end and tokens");

@@ -5,8 +5,9 @@ use std::mem::size_of;
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::{
-    Activations, Form, Home, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_tiled, matvec_quads,
-    matvec_split, norm_parts, paged_attention, quantise, rms_norm, rope_kv_write, sample, silu_mul,
+    Activations, Form, Home, KvFormat, Program, WeightFormat, embed, matmul, matmul_lanes, matmul_tiled,
+    matvec_quads, matvec_split, norm_parts, paged_attention, quantise, rms_norm, rope_kv_write, sample,
+    silu_mul,
 };
 
 /// Names of members and where they lie.
@@ -49,13 +50,15 @@ pub fn all_subjects() -> Vec<Subject> {
     subjects.extend(embeddings());
     subjects.extend(norms());
     subjects.extend(attention());
-    for work_home in [Home::Buffer, Home::Texture] {
+    for (work_home, kv) in KvFormat::ALL.into_iter().flat_map(|kv| [(Home::Buffer, kv), (Home::Texture, kv)])
+    {
         let rope = rope_kv_write::Variant {
             num_heads: 9,
             num_kv_heads: 3,
             head_vec4s: 16,
             block_size: 16,
             work_home,
+            kv,
         };
         let rope = rope.program().expect("rope composes");
         subjects.push(Subject::new::<rope_kv_write::Params>(rope, rope_kv_write::PARAMS));
@@ -94,8 +97,12 @@ fn matrix_kernels() -> Vec<Subject> {
                         bias,
                         tile_rows,
                         subgroups,
+                        quads: false,
                     };
                     programs.push(lanes.program());
+                    if !subgroups && x.activations == Activations::F32 {
+                        programs.push(matmul_lanes::Variant { quads: true, ..lanes }.program());
+                    }
                     if subgroups && x.home == Home::Texture {
                         let store = if store == Store::Add { Store::AddNorm } else { store };
                         programs.push(matmul_lanes::Variant { norm_width: 576, store, ..lanes }.program());
@@ -187,14 +194,20 @@ fn attention() -> Vec<Subject> {
                     head_group,
                     block_size: 16,
                     work_home,
+                    kv: KvFormat::F32,
                     y_home: work_home,
                     activations: Activations::F32,
                     subgroups,
                     few_threads,
                 };
                 let in_8_bits = paged_attention::Variant { activations: Activations::I8, ..variant };
-                let lanes_write = subgroups && head_vec4s.is_multiple_of(8);
-                for variant in [Some(variant), lanes_write.then_some(in_8_bits)].into_iter().flatten() {
+                let lanes_write = subgroups && head_vec4s.is_multiple_of(paged_attention::WHOLE_HEAD / 4);
+                let written = [Some(variant), lanes_write.then_some(in_8_bits)].into_iter().flatten();
+                // How the cache is stored and how heads share it know nothing of each other.
+                let formats = if head_group == 3 { &KvFormat::ALL[..] } else { &[KvFormat::F32] };
+                let stored =
+                    |variant| formats.iter().map(move |&kv| paged_attention::Variant { kv, ..variant });
+                for variant in written.flat_map(stored) {
                     let program = variant.program().expect("attention composes");
                     // Groups of 1 and 7 are one program, and so are those of 4 and 8.
                     if !programs.contains(&program) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use firstlight_engine::clock::{Clock, Nanos};
 use firstlight_engine::engine::{Engine, EngineConfig, EngineCounters, RequestEvent};
-use firstlight_engine::gpu::{DeviceOptions, KernelChoice};
+use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice};
 use firstlight_engine::model::{Checkpoint, PassLimits, WeightSource};
 use firstlight_engine::request::{
     FinishReason, HostStamps, Request, RequestId, SampledToken, SamplingParams,
@@ -13,6 +13,7 @@ use firstlight_engine::request::{
 use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::sched::{PRIORITY_STEP_NS, SchedulerConfig};
 use firstlight_engine::timeline::{ModelLabel, RequestTimeline};
+use firstlight_shaders::KvFormat;
 
 use crate::gpu::{drive, open};
 
@@ -38,7 +39,7 @@ impl Clock for TickClock {
 pub struct Setup {
     /// WebGPU's default limits and no optional features.
     pub default_limits: bool,
-    /// Kernels other than the adapter's own.
+    /// Kernels other than the adapter's own, which then compute exactly: see [`exact`].
     pub choice: Option<KernelChoice>,
     /// Sizes.
     pub limits: PassLimits,
@@ -59,10 +60,15 @@ impl Default for Setup {
     }
 }
 
+/// The kernels of an adapter where nothing is rounded on the way, the KV cache included.
+pub fn exact(device: &Device) -> KernelChoice {
+    KernelChoice { kv: KvFormat::F32, ..KernelChoice::for_adapter(device.facts()) }
+}
+
 /// Loads `checkpoint` as `setup` says, warmed up.
 pub fn load<S: WeightSource>(checkpoint: &Checkpoint<S>, setup: Setup) -> GpuRunner {
     let device = open(DeviceOptions { default_limits: setup.default_limits });
-    let choice = setup.choice.unwrap_or_else(|| KernelChoice::for_adapter(device.facts()));
+    let choice = setup.choice.unwrap_or_else(|| exact(&device));
     let mut silent = |_| ();
     let handle = device.handle().clone();
     let loaded = GpuRunner::load(device, checkpoint, setup.limits, choice, &mut silent);

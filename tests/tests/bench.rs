@@ -183,6 +183,30 @@ fn micro_says_before_it_measures_that_its_result_cannot_be_written() {
 }
 
 #[test]
+fn startup_starts_the_program_cold_and_warm_and_tells_every_part() {
+    let cache = Scratch::new();
+    let line = ["bench", "--startup", "--json", "--repeats", "1", "--prompt-tokens", "3", "--kv-blocks", "8"];
+    let mut command = firstlight(&cache, &line);
+    command.env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+    let ended = end(&mut command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result: Value = serde_json::from_str(&ended.stdout).expect("stdout is one JSON object");
+    assert_eq!((&result["schema"], &result["prompt_tokens"]), (&"firstlight.startup/1".into(), &3.into()));
+    for starts in ["/cold", "/warm"].map(|key| list(&result, key)) {
+        assert_eq!(starts.len(), 1);
+        for part in ["/process_ns", "/open_ns", "/device_ns", "/weights_ns", "/warm_up_ns", "/first_token_ns"]
+        {
+            assert!(number(&starts[0], part) > 0, "{part}: {result:#}");
+        }
+    }
+    // What goes wrong in a start is told in its own words.
+    let line = ["bench", "--startup", "--model", "/no/such/file.gguf"];
+    let ended = end(&mut firstlight(&cache, &line));
+    assert!(ended.code.is_some_and(|code| code > 0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("/no/such/file.gguf"), "{}", ended.stderr);
+}
+
+#[test]
 fn micro_shows_every_kernel_of_a_step_and_its_rows_sum() {
     let cache = Scratch::new();
     let line = ["bench", "--micro", "--json", "--repeats", "1", "--max-model-len", "256", "--slots", "2"];
@@ -213,5 +237,28 @@ fn micro_shows_every_kernel_of_a_step_and_its_rows_sum() {
         // Thirty layers of four products, which do the norms between them; the halves of the first one, the last one, the head.
         let found = ["norm_parts", "rms_norm", "matmul", "paged_attention", "embed"].map(of);
         assert_eq!(found, [1, 1, 121, 30, 1]);
+    }
+}
+
+#[test]
+fn a_sweep_goes_as_far_as_the_limits_and_counts_the_memory() {
+    let cache = Scratch::new();
+    let limits = ["--repeats", "1", "--max-model-len", "512", "--slots", "2", "--batch-tokens", "16"];
+    let mut command = firstlight(&cache, &["bench", "--sweep", "--json", "--kv-cache", "q8"]);
+    command.args(limits).env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+    let ended = end(&mut command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let result: Value = serde_json::from_str(&ended.stdout).expect("stdout is one JSON object");
+    assert_eq!((&result["schema"], &result["kv_cache"]), (&"firstlight.sweep/1".into(), &"q8".into()));
+    for (points, expected) in [("/batches", [(1, 128), (2, 128)]), ("/contexts", [(1, 128), (1, 512)])] {
+        let points = list(&result, points);
+        let shapes: Vec<_> =
+            points.iter().map(|point| (number(point, "/num_seqs"), number(point, "/context"))).collect();
+        assert_eq!(shapes, expected);
+        for (point, (num_seqs, context)) in points.iter().zip(expected) {
+            assert!(number(point, "/whole_ns") > 0, "{point:#}");
+            // 30 layers, 3 heads of 64 bytes for K and for V and two scales.
+            assert_eq!(number(point, "/kv_bytes"), num_seqs * context * 30 * 3 * (2 * 64 + 8));
+        }
     }
 }

@@ -57,7 +57,7 @@ fn the_engine_answers_in_the_tab_and_its_faults_are_told() {
             "a device destroyed in mid-answer ends it with a readable reason, and comes back by itself",
             "after a reload too much room is refused with its size, and then the model comes from storage without the network",
             "a restarted browser still has it, and of a file that was cut to half only the rest is fetched",
-            "asked for activations in 8 bits by its address, it says that it has them, and answers",
+            "asked by its address for activations, keys and values in 8 bits, it says that it has them, and answers",
             "a flipped byte is noticed, and the file is fetched again",
             "a connection that breaks is taken up again where it broke",
             "a host without ranges sends it from the beginning",

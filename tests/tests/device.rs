@@ -17,10 +17,10 @@ use firstlight_engine::runner::{GpuRunner, RunnerError};
 use firstlight_engine::sched::{Batch, BlockId, PRIORITY_STEP_NS, SampleRow, SchedulerConfig};
 use firstlight_engine::timeline::ModelLabel;
 use firstlight_shaders::matmul_tiled::Arithmetic;
-use firstlight_shaders::{Activations, Home, WeightFormat};
+use firstlight_shaders::{Activations, Home, KvFormat, WeightFormat};
 use firstlight_tests::gpu::{drive, open};
 use firstlight_tests::reference::nmse;
-use firstlight_tests::served::{LIMITS, Setup, TickClock, greedy, load, run};
+use firstlight_tests::served::{LIMITS, Setup, TickClock, exact, greedy, load, run};
 use firstlight_tests::tiny_model::TinyModel;
 
 fn tiny(model: &TinyModel) -> Checkpoint<MemorySource> {
@@ -38,7 +38,7 @@ fn try_load(
     limits: PassLimits,
     choice: Option<KernelChoice>,
 ) -> Result<GpuRunner, LoadFailure> {
-    let choice = choice.unwrap_or_else(|| KernelChoice::for_adapter(device.facts()));
+    let choice = choice.unwrap_or_else(|| exact(&device));
     let handle = device.handle().clone();
     let mut runner = drive(&handle, GpuRunner::load(device, checkpoint, limits, choice, &mut |_| ()))?;
     drive(&handle, runner.warm_up())?;
@@ -54,9 +54,11 @@ const SPLIT: KernelChoice = KernelChoice {
     home: Home::Buffer,
     work_home: Home::Buffer,
     subgroups: false,
+    quads: false,
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
     tile_arithmetic: Arithmetic::F32,
+    kv: KvFormat::F32,
 };
 
 /// The answers of one request after another.
@@ -325,6 +327,20 @@ fn kernels_of_odd_models_are_tested_at_load_and_pass() {
 }
 
 #[test]
+fn while_a_model_loads_every_kernel_runs_that_a_batch_can_need() {
+    let check = |max_batch_tokens, max_num_seqs, all_run: bool| {
+        let limits = PassLimits { max_batch_tokens, max_num_seqs, ..LIMITS };
+        let device = open(DeviceOptions::default());
+        let runner = try_load(device, &tiny(&TinyModel::default()), limits, None).expect("the model loads");
+        assert!(runner.num_warm_kernels() > 0);
+        assert_eq!(runner.num_warm_kernels() == runner.num_kernels(), all_run, "{limits:?}");
+    };
+    check(8, 4, true);
+    // Tiles for two rows and more are compiled, and never needed.
+    check(1, 1, false);
+}
+
+#[test]
 fn activations_in_8_bits_are_refused_with_what_to_do() {
     let check = |matrix_type, choice: KernelChoice, expected: &[&str]| {
         let choice = KernelChoice { activations: Activations::I8, ..choice };
@@ -359,7 +375,7 @@ fn activations_in_8_bits_fit_every_layout() {
         ..TinyModel::default()
     };
     let odd = TinyModel { odd_type: Some(WeightFormat::Q4_1), biases: true, ..small(32) };
-    for (model, choice) in [(small(32), fused), (small(16), fused), (small(16), apart), (odd, fused)] {
+    for (model, choice) in [(small(64), fused), (small(16), fused), (small(16), apart), (odd, fused)] {
         let error = nmse_of(&model, choice);
         assert!((1e-8..1e-2).contains(&error), "{choice}: {error:e}");
     }
@@ -407,9 +423,11 @@ fn weights_in_pieces_give_the_same_logits() {
         home,
         work_home: Home::Buffer,
         subgroups: false,
+        quads: false,
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
         tile_arithmetic: Arithmetic::F32,
+        kv: KvFormat::F32,
     };
     // 64 groups of 32 columns of 64 F32 weights take half a MiB; one more does not fit. As Q8_0 they take 131,072 bytes.
     let f32s = LimitCaps { max_binding_bytes: 65 * 8192 - 16, ..LimitCaps::default() };

@@ -1,5 +1,6 @@
 //! The engine over a scripted runner: evictions, endings, refusals and failures, each with the timeline it must leave.
 
+mod ahead;
 mod answer_text;
 mod bench;
 mod ends;

@@ -1,6 +1,8 @@
 //! The default model against its reference, and the same ids however the work is cut.
 
 mod activations;
+mod divergence;
+mod kv_cache;
 mod prefix;
 
 use std::path::PathBuf;
@@ -12,7 +14,7 @@ use firstlight_engine::request::SamplingParams;
 use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::sched::{Batch, BlockId, SampleRow};
 use firstlight_shaders::matmul_tiled::Arithmetic;
-use firstlight_shaders::{Activations, Home, WeightFormat};
+use firstlight_shaders::{Activations, Home, KvFormat, WeightFormat};
 use firstlight_tests::gpu::drive;
 use firstlight_tests::reference::{frequencies, last_logits, nmse};
 use firstlight_tests::served::{Answer, LIMITS, Schedule, Setup, greedy, load, run};
@@ -303,9 +305,11 @@ const GPU_CHOICE: KernelChoice = KernelChoice {
     home: Home::Buffer,
     work_home: Home::Buffer,
     subgroups: false,
+    quads: false,
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
     tile_arithmetic: Arithmetic::F32,
+    kv: KvFormat::F32,
 };
 
 /// Every set of kernels that an adapter may get.
@@ -315,9 +319,12 @@ fn choices() -> Vec<KernelChoice> {
         home,
         work_home,
         subgroups,
+        // Without them only where default limits are asked for.
+        quads: !subgroups,
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
         tile_arithmetic: Arithmetic::F32,
+        kv: KvFormat::F32,
     };
     vec![
         lanes(Home::Texture, Home::Texture, true),

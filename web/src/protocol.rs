@@ -8,6 +8,7 @@ use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::LatencyReport;
 use firstlight_engine::request::{FinishReason, SamplingParams};
 use firstlight_engine::timeline::{ModelLabel, StepRecord, TimelineRecord};
+use firstlight_shaders::KvFormat;
 use serde::{Deserialize, Serialize};
 
 /// Names one prompt that the page sent; the page counts them.
@@ -136,6 +137,43 @@ pub struct EngineSettings {
     /// Whether the products of the layers take activations in 8 bits instead of f32: where the adapter's kernels can, and the
     /// layers' weights have 4 bits.
     pub i8_activations: bool,
+    /// How keys and values are kept.
+    pub kv: KvCache,
+}
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvCache {
+    /// As suits the adapter.
+    #[default]
+    Auto,
+    /// 32-bit floats.
+    F32,
+    /// 16-bit floats.
+    F16,
+    /// 8 bits.
+    Q8,
+}
+
+impl KvCache {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::F32, Self::F16, Self::Q8];
+
+    /// The word for it, which is the program's.
+    pub fn name(self) -> &'static str {
+        self.stored().map_or("auto", KvFormat::name)
+    }
+
+    /// The format, unless the adapter's is meant.
+    pub fn stored(self) -> Option<KvFormat> {
+        match self {
+            Self::Auto => None,
+            Self::F32 => Some(KvFormat::F32),
+            Self::F16 => Some(KvFormat::F16),
+            Self::Q8 => Some(KvFormat::Q8),
+        }
+    }
 }
 
 impl Default for EngineSettings {
@@ -149,6 +187,7 @@ impl Default for EngineSettings {
             prefix_cache: true,
             default_limits: false,
             i8_activations: false,
+            kv: KvCache::Auto,
         }
     }
 }

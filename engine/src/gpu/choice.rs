@@ -3,9 +3,9 @@
 //! Never compiles or measures. Invariant: all kernels of one choice add in one order, so that a token's numbers do not
 //! depend on what shares its batch; a choice of which that is not so says it in [`KernelChoice::same_bits`].
 
-use firstlight_shaders::Activations;
 use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::weights::Home;
+use firstlight_shaders::{Activations, KvFormat};
 
 use super::AdapterFacts;
 
@@ -55,12 +55,16 @@ pub struct KernelChoice {
     pub work_home: Home,
     /// Norm, attention and the lanes matrix kernel use subgroup operations of 8 lanes, as CPU drivers like them.
     pub subgroups: bool,
+    /// Where they do not, the lanes matrix kernel has threads in fours share what they read.
+    pub quads: bool,
     /// Where tokens are chosen.
     pub sample_on: SampleOn,
     /// How the products of the layers take their left factor; the head's is always f32.
     pub activations: Activations,
     /// How a GPU multiplies tiles of many rows. Single precision but where somebody asks for less.
     pub tile_arithmetic: Arithmetic,
+    /// How the KV cache is stored.
+    pub kv: KvFormat,
 }
 
 impl KernelChoice {
@@ -104,7 +108,8 @@ impl KernelChoice {
                 ] {
                     add(Self { home, work_home, ..first });
                 }
-                add(Self { home: Home::Texture, work_home: Home::Buffer, subgroups: false, ..first });
+                let quads = facts.subgroups && facts.subgroup_min_size >= 4;
+                add(Self { home: Home::Texture, work_home: Home::Buffer, subgroups: false, quads, ..first });
             }
             MatmulFamily::Split | MatmulFamily::Quads { .. } => {
                 add(Self { matmul: MatmulFamily::Quads { lanes: 0 }, ..first });
@@ -123,9 +128,12 @@ impl KernelChoice {
                 home: Home::Buffer,
                 work_home: Home::Buffer,
                 subgroups: false,
+                quads: false,
                 sample_on: SampleOn::Gpu,
                 activations: Activations::F32,
                 tile_arithmetic: Arithmetic::F32,
+                // Half the memory, half the bytes that attention reads.
+                kv: KvFormat::F16,
             };
         }
         // The lane kernels hand values round between 8 neighbours.
@@ -136,9 +144,12 @@ impl KernelChoice {
             // Attention in workgroup memory reads one position a thread, and gains nothing by a gather.
             work_home: if subgroups { Home::Texture } else { Home::Buffer },
             subgroups,
+            quads: !subgroups && facts.subgroups && facts.subgroup_min_size >= 4,
             sample_on: SampleOn::Gpu,
             activations: Activations::F32,
             tile_arithmetic: Arithmetic::F32,
+            // Half the gathers of attention; without them unpacking costs what the reads save.
+            kv: if subgroups { KvFormat::F16 } else { KvFormat::F32 },
         }
     }
 }
@@ -174,7 +185,7 @@ impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "matmul {}, weights in {}s{}, {} subgroups, sampling on the {}, {} activations{}",
+            "matmul {}, weights in {}s{}, {}, sampling on the {}, {} activations{}, {} KV cache",
             match self.matmul {
                 MatmulFamily::Lanes => "lanes".to_string(),
                 MatmulFamily::Split => "split".to_string(),
@@ -186,7 +197,11 @@ impl std::fmt::Display for KernelChoice {
                 true => String::new(),
                 false => format!(" and work in {}s", self.work_home.name()),
             },
-            if self.subgroups { "with" } else { "without" },
+            match (self.subgroups, self.quads) {
+                (true, _) => "with subgroups",
+                (false, true) => "without subgroups but in fours",
+                (false, false) => "without subgroups",
+            },
             match self.sample_on {
                 SampleOn::Cpu => "CPU",
                 SampleOn::Gpu => "GPU",
@@ -195,7 +210,8 @@ impl std::fmt::Display for KernelChoice {
             match self.tile_arithmetic {
                 Arithmetic::F32 => "",
                 Arithmetic::F16 => ", tiles multiplied in f16",
-            }
+            },
+            self.kv.name()
         )
     }
 }

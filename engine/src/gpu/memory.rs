@@ -184,14 +184,20 @@ impl Device {
         self.buffer(what, bytes, usage).await
     }
 
-    /// `bytes` of zeros at `home`. `what` names them in errors.
-    pub async fn at_home(&self, home: Home, what: &str, bytes: u64) -> Result<Resource, DeviceError> {
-        let line_bytes = u64::from(GROUP_COLUMNS * TexelFormat::Rgba32.bytes());
+    /// `bytes` of zeros at `home`, in a texture as texels of `format`. `what` names them in errors.
+    pub async fn at_home(
+        &self,
+        home: Home,
+        format: TexelFormat,
+        what: &str,
+        bytes: u64,
+    ) -> Result<Resource, DeviceError> {
+        let line_bytes = u64::from(GROUP_COLUMNS * format.bytes());
         Ok(match home {
             Home::Buffer => Resource::Buffer(self.storage(what, bytes).await?),
-            Home::Texture => Resource::Texture(
-                self.line_texture(what, TexelFormat::Rgba32, bytes.div_ceil(line_bytes)).await?,
-            ),
+            Home::Texture => {
+                Resource::Texture(self.line_texture(what, format, bytes.div_ceil(line_bytes)).await?)
+            }
         })
     }
 

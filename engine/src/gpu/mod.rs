@@ -19,7 +19,7 @@ pub use device::{AdapterFacts, Awaited, Device, DeviceOptions, LimitCaps};
 pub use memory::{Binding, Buffer, LineTexture, Resource};
 pub use pass::{
     Copy, Dispatch, Elapsed, Extent, Pass, Stage, Submitted, TIMESTAMP_BYTES, Tile, Timestamps, Timing,
-    Wanted, Work, read, run, submit,
+    Wanted, Work, read, run, run_first, submit,
 };
 pub use pin::PinError;
 pub use pipelines::{Kernel, KernelCache};

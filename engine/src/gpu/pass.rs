@@ -19,7 +19,7 @@ pub enum Extent {
 }
 
 /// The part of a forward pass that a dispatch belongs to. The stages of a pass follow each other in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Token embedding.
     Embed,
@@ -136,6 +136,16 @@ impl Dispatch {
 
     fn tile(&self, rows: u32) -> &Tile {
         self.tiles.iter().rev().find(|t| t.min_rows <= rows).unwrap_or(&self.tiles[0])
+    }
+
+    /// Adds it to `pass` with one row, and once more for each kernel that never ran and takes `most_rows` or fewer.
+    fn encode_first(&self, pass: &mut wgpu::ComputePass<'_>, most_rows: u32) {
+        for (idx, tile) in self.tiles.iter().enumerate() {
+            if tile.min_rows <= most_rows && (idx == 0 || !tile.kernel.has_run()) {
+                tile.kernel.runs();
+                self.encode(pass, tile.min_rows);
+            }
+        }
     }
 
     fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32) {
@@ -378,6 +388,24 @@ pub async fn run(
 ) -> Result<(Vec<u8>, Elapsed), RunnerError> {
     let submitted = submit(device, pass, readback);
     read(device, submitted, pass.timing.timestamps(), readback).await
+}
+
+/// Submits `dispatches` once, as if for a batch of one token and for a few, and waits for nothing: what a driver does at the
+/// first dispatch of a kernel and at the first use of a resource, it does while the host goes on loading. A batch has at most
+/// `most` tokens and sampled rows. What the kernels read is zeros and weights, what they write is written again by every step.
+pub fn run_first(device: &Device, dispatches: &[Dispatch], most: (u32, u32)) {
+    let mut encoder = device.wgpu.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for dispatch in dispatches {
+            let most_rows = match dispatch.extent {
+                Extent::Rows => most.0,
+                Extent::Samples => most.1,
+            };
+            dispatch.encode_first(&mut pass, most_rows);
+        }
+    }
+    device.queue.submit([encoder.finish()]);
 }
 
 /// Encodes the dispatches; gives back the first dispatch of each compute pass.

@@ -2,9 +2,9 @@
 //!
 //! Never reads a file. Invariant: the words of a choice give that choice back, and a choice that was read fits its adapter.
 
-use firstlight_shaders::Activations;
 use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::weights::Home;
+use firstlight_shaders::{Activations, KvFormat};
 use serde_json::{Map, Value};
 
 use super::{AdapterFacts, KernelChoice, MatmulFamily, SampleOn};
@@ -54,6 +54,7 @@ const MATMUL: &Words<MatmulFamily> = &[
 const HOME: &Words<Home> = &[("buffer", Home::Buffer), ("texture", Home::Texture)];
 const SWITCH: &Words<bool> = &[("on", true), ("off", false)];
 const SAMPLE_ON: &Words<SampleOn> = &[("cpu", SampleOn::Cpu), ("gpu", SampleOn::Gpu)];
+const KV: &Words<KvFormat> = &[("f32", KvFormat::F32), ("f16", KvFormat::F16), ("q8", KvFormat::Q8)];
 const ACTIVATIONS: &Words<Activations> = &[("f32", Activations::F32), ("i8", Activations::I8)];
 const TILES: &Words<Arithmetic> = &[("f32", Arithmetic::F32), ("f16", Arithmetic::F16)];
 
@@ -78,15 +79,18 @@ impl KernelChoice {
     /// Its fields, each in a word.
     pub fn words(self) -> Vec<(&'static str, &'static str)> {
         // Named one by one: a field that is added here and not below is found by the test of this file.
-        let Self { matmul, home, work_home, subgroups, sample_on, activations, tile_arithmetic } = self;
+        let Self { matmul, home, work_home, subgroups, quads, sample_on, activations, tile_arithmetic, kv } =
+            self;
         vec![
             ("matmul", word(MATMUL, matmul)),
             ("weights", word(HOME, home)),
             ("work", word(HOME, work_home)),
             ("subgroups", word(SWITCH, subgroups)),
+            ("fours", word(SWITCH, quads)),
             ("sampling", word(SAMPLE_ON, sample_on)),
             ("activations", word(ACTIVATIONS, activations)),
             ("tiles", word(TILES, tile_arithmetic)),
+            ("kv", word(KV, kv)),
         ]
     }
 
@@ -96,9 +100,11 @@ impl KernelChoice {
             "weights" => self.home = read(HOME, "weights", value)?,
             "work" => self.work_home = read(HOME, "work", value)?,
             "subgroups" => self.subgroups = read(SWITCH, "subgroups", value)?,
+            "fours" => self.quads = read(SWITCH, "fours", value)?,
             "sampling" => self.sample_on = read(SAMPLE_ON, "sampling", value)?,
             "activations" => self.activations = read(ACTIVATIONS, "activations", value)?,
             "tiles" => self.tile_arithmetic = read(TILES, "tiles", value)?,
+            "kv" => self.kv = read(KV, "kv", value)?,
             _ => {
                 let name = name.chars().take(MAX_QUOTED).collect();
                 return Err(PinError::UnknownField { name, known: self.field_names() });
@@ -152,6 +158,9 @@ impl KernelChoice {
                 false => "none".to_owned(),
             };
             return unfit(format!("subgroups of 8 or more lanes are needed, and {} has {has}", facts.name));
+        }
+        if self.quads && (self.subgroups || !facts.subgroups || facts.subgroup_min_size < 4) {
+            return unfit("fours are for where subgroups are off and have 4 lanes or more".into());
         }
         let lanes = self.matmul.lanes();
         if lanes > 0 && !(facts.subgroups && facts.subgroup_min_size >= lanes) {
@@ -219,6 +228,8 @@ pub(super) mod tests {
                     sample_on: SampleOn::Cpu,
                     activations: Activations::I8,
                     tile_arithmetic: Arithmetic::F16,
+                    quads: !choice.quads,
+                    kv: KvFormat::Q8,
                 };
                 assert_eq!(other.with(&choice.to_json(), &facts), Ok(choice));
                 let text = serde_json::json!({ "chosen": { "choice": choice.to_json() } }).to_string();

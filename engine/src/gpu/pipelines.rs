@@ -2,6 +2,7 @@
 //!
 //! Never decides which kernel runs. Invariant: each distinct text is compiled once per device.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ pub struct Kernel {
     name: String,
     pipeline: wgpu::ComputePipeline,
     layout: wgpu::BindGroupLayout,
+    has_run: Cell<bool>,
 }
 
 impl Kernel {
@@ -25,6 +27,15 @@ impl Kernel {
 
     pub(crate) fn pipeline(&self) -> &wgpu::ComputePipeline {
         &self.pipeline
+    }
+
+    /// Whether a dispatch of it was submitted while the model was loaded: drivers compile at the first one.
+    pub fn has_run(&self) -> bool {
+        self.has_run.get()
+    }
+
+    pub(crate) fn runs(&self) {
+        self.has_run.set(true);
     }
 
     /// Binds `resources` to the kernel's bindings, in their order.
@@ -87,7 +98,8 @@ impl KernelCache {
                 adapter: device.facts().name.clone(),
                 reason: error.to_string(),
             })?;
-        let kernel = Rc::new(Kernel { name: program.name.clone(), pipeline, layout });
+        let kernel =
+            Rc::new(Kernel { name: program.name.clone(), pipeline, layout, has_run: Cell::new(false) });
         self.kernels.insert(program, kernel.clone());
         Ok(kernel)
     }

@@ -1,4 +1,4 @@
-//! Bytes back from the GPU: one of the engine's three awaits.
+//! Waiting for the GPU: for bytes back from it, one of the engine's three awaits, and while a model loads for room.
 //!
 //! Never polls: the host drives the device while the future waits. Invariant: a buffer that was mapped is unmapped again.
 
@@ -22,21 +22,37 @@ impl Buffer {
             // Nobody listens any more where the step was dropped at its await.
             let _ = sender.send(result);
         });
-        // A driver that loses its device may forget its callbacks: whoever waits looks for the loss as well. A sender that is
-        // dropped unused is a device that went away without a word.
-        let mut mapped = pin!(mapped);
-        let result = poll_fn(|context| match mapped.as_mut().poll(context) {
-            Poll::Pending if device.is_lost() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(result) => Poll::Ready(result.ok()),
-        });
-        if !matches!(result.await, Some(Ok(()))) {
+        if !matches!(device.told(mapped).await, Some(Ok(()))) {
             return Err(RunnerError::DeviceLost("the read-back buffer could not be mapped".into()));
         }
         slice
             .get_mapped_range()
             .map(|view| view.to_vec())
             .map_err(|e| RunnerError::Internal(format!("the mapped read-back buffer could not be read: {e}")))
+    }
+}
+
+impl Device {
+    /// Waits until all that was submitted is done, so that its staging memory is free again.
+    pub(crate) async fn settle(&self) -> Result<(), RunnerError> {
+        let (sender, done) = oneshot::channel();
+        self.queue.on_submitted_work_done(move || {
+            // Nobody listens any more where loading was dropped at its await.
+            let _ = sender.send(());
+        });
+        self.told(done).await.ok_or_else(|| RunnerError::DeviceLost("it never finished its work".into()))
+    }
+
+    /// What a callback sends. A driver that loses its device may forget its callbacks: whoever waits looks for the loss as well.
+    /// A sender that is dropped unused is a device that went away without a word.
+    async fn told<T>(&self, told: oneshot::Receiver<T>) -> Option<T> {
+        let mut told = pin!(told);
+        poll_fn(|context| match told.as_mut().poll(context) {
+            Poll::Pending if self.is_lost() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => Poll::Ready(result.ok()),
+        })
+        .await
     }
 }
 

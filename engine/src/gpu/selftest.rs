@@ -6,6 +6,7 @@
 mod matrix;
 mod rows;
 
+use firstlight_shaders::kv_cache::StoredWord;
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::{Activations, ComposeError, Form, Program, WeightFormat, quantise};
 
@@ -95,10 +96,21 @@ enum Word {
     Token(u32),
     /// Two whole numbers, the first 16 bits higher, each of them at most 1 beside: a tie may fall either way.
     Pair(u32),
+    /// What a KV cache holds in its place, rounded.
+    Stored(StoredWord),
     /// What it was before.
     Kept,
     /// The kernel may leave anything here.
     Any,
+}
+
+impl From<StoredWord> for Word {
+    fn from(word: StoredWord) -> Self {
+        match word {
+            StoredWord::Number(number) => Self::Number(f64::from(number)),
+            rounded => Self::Stored(rounded),
+        }
+    }
 }
 
 /// What outputs hold beforehand: a NaN that no arithmetic makes.
@@ -141,6 +153,7 @@ impl Case {
                         let ((a, b), (c, d)) = (halves(got), halves(pair));
                         near(a, c) && near(b, d)
                     }
+                    Word::Stored(word) => word.allows(got),
                     Word::Kept => got == before,
                     Word::Any => true,
                 };

@@ -127,6 +127,7 @@ impl MatmulTile {
                     units,
                     tile_rows,
                     subgroups,
+                    quads: choice.quads,
                 };
                 (v.program()?, v.workgroups(rows, groups))
             }

@@ -3,6 +3,8 @@
 //! It never reads a file: `config_gguf` and `config_hf` fill it. Invariant: a [`ModelConfig`] from a file has passed
 //! the check below, so that products of its numbers fit and the kernels' assumptions hold.
 
+use firstlight_shaders::KvFormat;
+
 use super::source::{malformed, unsupported};
 use crate::error::LoadError;
 
@@ -100,14 +102,11 @@ const MAX_VOCAB: u32 = 1 << 22;
 /// Positions are exact in f32 up to here.
 const MAX_CONTEXT: u32 = 1 << 24;
 
-/// Keys and values are kept as f32.
-const KV_ELEMENT_BYTES: u64 = 4;
-
 impl ModelConfig {
-    /// Bytes of keys and values of one token in all layers.
-    pub fn kv_bytes_a_token(&self) -> u64 {
-        let width = u64::from(self.num_kv_heads) * u64::from(self.head_dim);
-        2 * u64::from(self.num_layers) * width * KV_ELEMENT_BYTES
+    /// Bytes of keys and values of one token in all layers, stored as `format`.
+    pub fn kv_bytes_a_token(&self, format: KvFormat) -> u64 {
+        let head_bytes = format.key_bytes(self.head_dim) + format.value_bytes(self.head_dim);
+        u64::from(self.num_layers) * u64::from(self.num_kv_heads) * head_bytes
     }
 
     /// Ranges and divisibility, as every loader needs them.

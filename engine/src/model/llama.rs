@@ -4,12 +4,12 @@
 //! attention, which reads other rows only through the KV cache.
 
 use firstlight_shaders::matmul::{Store, fused_column};
-use firstlight_shaders::weights::{BLOCK, GROUP_COLUMNS};
+use firstlight_shaders::weights::GROUP_COLUMNS;
 use firstlight_shaders::{
     Activations, MAX_ITERATIONS, embed, paged_attention, rope_kv_write, sample, silu_mul,
 };
 
-use super::kv_cache::KvCache;
+use super::kv_cache::{BlockBytes, KvCache};
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
 use super::plan::{Factor, Norm, Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
@@ -94,9 +94,10 @@ pub async fn load<S: WeightSource>(
     // A part that is loaded apart pads its columns to a group: room for that behind the last one.
     let qkv = planner.activation("qkv", row_capacity, qkv_width + GROUP_COLUMNS).await?;
     let attended_width = config.num_heads * config.head_dim;
-    let KernelChoice { activations, subgroups, .. } = planner.choice();
-    // In 8 bits a head is whole blocks, or it is written as f32 before.
-    let whole_blocks = activations == Activations::F32 || config.head_dim.is_multiple_of(BLOCK);
+    let KernelChoice { work_home, activations, subgroups, kv, .. } = planner.choice();
+    // In 8 bits a head is whole blocks of 8 lanes, or it is written as f32 before.
+    let whole_blocks =
+        activations == Activations::F32 || config.head_dim.is_multiple_of(paged_attention::WHOLE_HEAD);
     let attended = planner.factor("attended", row_capacity, attended_width, whole_blocks).await?;
     let gated = planner.factor("gated", row_capacity, config.intermediate_size, subgroups).await?;
     let sample_capacity = planner.row_capacity(limits.max_num_seqs);
@@ -110,10 +111,8 @@ pub async fn load<S: WeightSource>(
         loader.load("embedding", &embedding_part, config.vocab_size, &whole(config.vocab_size)).await?;
     plan_embedding(planner, &config, &embedding, [&rows, &sampled_tokens], &hidden).await?;
 
-    let block_bytes = u64::from(limits.block_size) * u64::from(config.num_kv_heads * config.head_dim) * 4;
-    let kv_cache =
-        KvCache::take(device, planner.choice().work_home, config.num_layers, limits.num_blocks, block_bytes)
-            .await?;
+    let block = BlockBytes::of(&config, kv, limits.block_size);
+    let kv_cache = KvCache::take(device, work_home, kv, config.num_layers, limits.num_blocks, block).await?;
     let scene = Scene {
         config: &config,
         limits,
@@ -124,17 +123,18 @@ pub async fn load<S: WeightSource>(
         table_pitch,
     };
     let buffers = Buffers { hidden, normed, qkv, attended, gated };
-    planner.enter(Stage::Layers);
-    let first = tensor(loader.checkpoint, TensorRole::AttentionNorm(0))?;
-    let mut norm = loader.vector("attention norm", first).await?;
-    planner.first_norm(&buffers.hidden, scene.norm(&norm, &buffers)).await?;
-    for layer in 0..config.num_layers {
-        norm = load_layer(loader, planner, &scene, &buffers, layer).await?;
-    }
-
+    // The head before the layers: what it needs is then compiled while their weights are read.
     planner.enter(Stage::Head);
+    let output_norm = loader.vector("output norm", required(TensorRole::OutputNorm)?).await?;
     planner
-        .norm(Extent::Samples, &buffers.hidden, &norm, Some(&sample_rows), config.rms_norm_eps, &sampled)
+        .norm(
+            Extent::Samples,
+            &buffers.hidden,
+            &output_norm,
+            Some(&sample_rows),
+            config.rms_norm_eps,
+            &sampled,
+        )
         .await?;
     let head = match loader.checkpoint.tensor(TensorRole::Head) {
         Some(weight) => {
@@ -146,6 +146,16 @@ pub async fn load<S: WeightSource>(
     let head = head.as_ref().unwrap_or(&embedding);
     planner.matmul(Extent::Samples, &sampled, head, Store::Set, &logits, 0).await?;
     let sampler = plan_sampler(planner, &config, &logits, &sampled_tokens, limits.max_num_seqs).await?;
+
+    planner.enter(Stage::Layers);
+    let first = tensor(loader.checkpoint, TensorRole::AttentionNorm(0))?;
+    let norm = loader.vector("attention norm", first).await?;
+    planner.first_norm(&buffers.hidden, scene.norm(&norm, &buffers)).await?;
+    for layer in 0..config.num_layers {
+        load_layer(loader, planner, &scene, &buffers, layer).await?;
+        planner.run_new();
+    }
+
     let Resource::Buffer(logits_buffer) = logits.buffer else { unreachable!("only factors live elsewhere") };
     Ok(Llama {
         sampler,
@@ -267,14 +277,14 @@ async fn plan_embedding(
     Ok(())
 }
 
-/// Loads one layer and lays out its dispatches. Gives back the norm that follows it.
+/// Loads one layer and lays out its dispatches, the norm that follows it among them.
 async fn load_layer<S: WeightSource>(
     loader: &mut MatrixLoader<'_, S>,
     planner: &mut Planner<'_>,
     scene: &Scene<'_>,
     buffers: &Buffers,
     layer: u32,
-) -> Result<Buffer, LoadFailure> {
+) -> Result<(), LoadFailure> {
     let config = scene.config;
     let checkpoint = loader.checkpoint;
     load_qkv(loader, planner, scene, buffers, layer).await?;
@@ -364,6 +374,7 @@ async fn plan_attention(
         head_vec4s,
         block_size: limits.block_size,
         work_home: planner.choice().work_home,
+        kv: planner.choice().kv,
     };
     let bindings = [
         scene.rows.binding(),
@@ -379,7 +390,7 @@ async fn plan_attention(
     planner.moves(8 * buffers.qkv.width);
 
     let head_group = config.num_heads / config.num_kv_heads;
-    let KernelChoice { work_home, subgroups, .. } = planner.choice();
+    let KernelChoice { work_home, subgroups, kv, .. } = planner.choice();
     let block_size = limits.block_size;
     let attended = buffers.attended.target();
     let variant = paged_attention::Variant {
@@ -387,6 +398,7 @@ async fn plan_attention(
         head_group,
         block_size,
         work_home,
+        kv,
         y_home: attended.home,
         activations: attended.activations,
         subgroups,
@@ -413,7 +425,7 @@ async fn plan_attention(
     let program = variant.program()?;
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
     // q*k and p*v.
-    let kv_bytes = config.kv_bytes_a_token() / u64::from(config.num_layers);
+    let kv_bytes = config.kv_bytes_a_token(planner.choice().kv) / u64::from(config.num_layers);
     planner.attends(2 * u64::from(config.num_heads) * u64::from(config.head_dim), kv_bytes);
     planner.written(Extent::Rows, &buffers.attended).await
 }
@@ -439,14 +451,14 @@ fn check_iterations(
 }
 
 /// gate and up as one matrix with the activation fused where they are stored alike, as two otherwise; then down, and the norm
-/// that follows, which is given back.
+/// that follows.
 async fn load_mlp<S: WeightSource>(
     loader: &mut MatrixLoader<'_, S>,
     planner: &mut Planner<'_>,
     scene: &Scene<'_>,
     buffers: &Buffers,
     layer: u32,
-) -> Result<Buffer, LoadFailure> {
+) -> Result<(), LoadFailure> {
     let config = scene.config;
     let checkpoint = loader.checkpoint;
     let width = config.intermediate_size;
@@ -474,8 +486,7 @@ async fn load_mlp<S: WeightSource>(
     let next = if is_last { TensorRole::OutputNorm } else { TensorRole::AttentionNorm(layer + 1) };
     let norm = loader.vector("norm", tensor(checkpoint, next)?).await?;
     let gated = apart.as_ref().unwrap_or(&buffers.gated);
-    planner.residual(gated, &matrix, &buffers.hidden, scene.norm(&norm, buffers), is_last).await?;
-    Ok(norm)
+    planner.residual(gated, &matrix, &buffers.hidden, scene.norm(&norm, buffers), is_last).await
 }
 
 async fn plan_unfused_gate<S: WeightSource>(

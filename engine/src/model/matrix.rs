@@ -59,6 +59,10 @@ pub type Columns<'a> = dyn Fn(u32) -> Option<(usize, u32)> + 'a;
 /// Columns read and packed at a time: whole rows of a texture whatever the format, and a few MiB.
 const PIECE_GROUPS: u32 = 64;
 
+/// Bytes that may wait in staging memory while the driver compiles: beyond them loading waits for the device, so that a
+/// large model is never in memory twice.
+const MAX_BYTES_IN_FLIGHT: u64 = 256 << 20;
+
 /// Loads matrices of one checkpoint onto one device.
 pub struct MatrixLoader<'a, S> {
     /// Where the weights are.
@@ -73,6 +77,8 @@ pub struct MatrixLoader<'a, S> {
     pub bytes_done: u64,
     /// GPU bytes taken so far.
     pub bytes_resident: u64,
+    /// Bytes uploaded since the device was last waited for.
+    pub bytes_in_flight: u64,
 }
 
 impl<S: WeightSource> MatrixLoader<'_, S> {
@@ -166,6 +172,7 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
             self.upload(&data, &texels, before.data_lines(), before.data_bytes());
             self.upload(&scales, &words, before.scale_lines(), before.scale_bytes());
             self.device.flush_uploads();
+            self.wait_for_room((texels.len() + words.len()) as u64).await?;
             (self.progress)(LoadProgress {
                 bytes_done: self.bytes_done.min(self.checkpoint.total_bytes()),
                 bytes_total: self.checkpoint.total_bytes(),
@@ -173,6 +180,16 @@ impl<S: WeightSource> MatrixLoader<'_, S> {
             piece += groups;
         }
         Ok(Shard { first_column: first_group * GROUP_COLUMNS, groups: shape.groups, data, scales })
+    }
+
+    /// Counts `bytes` as uploaded, and waits for the device where they are too many.
+    async fn wait_for_room(&mut self, bytes: u64) -> Result<(), LoadFailure> {
+        self.bytes_in_flight += bytes;
+        if self.bytes_in_flight > MAX_BYTES_IN_FLIGHT {
+            self.device.settle().await?;
+            self.bytes_in_flight = 0;
+        }
+        Ok(())
     }
 
     async fn reserve(&self, what: &str, shape: PackedShape) -> Result<(Resource, Resource), LoadFailure> {

@@ -4,13 +4,14 @@
 
 use firstlight_shaders::matmul::{Params as MatmulParams, Store, squares_pitch};
 use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape, UNIT};
-use firstlight_shaders::{Activations, Form, Home, Program, norm_parts, quantise, rms_norm};
+use firstlight_shaders::{Activations, Form, Home, Program, TexelFormat, norm_parts, quantise, rms_norm};
 
 use super::LoadFailure;
+use super::llama::PassLimits;
 use super::matrix::Matrix;
 use crate::gpu::{
     Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulShape, MatmulTile, Resource,
-    Stage, Tile, Work,
+    Stage, Tile, Work, run_first,
 };
 
 /// A buffer of rows.
@@ -77,12 +78,28 @@ pub struct Planner<'a> {
     stage: Stage,
     dispatches: Vec<Dispatch>,
     products: Vec<MatmulShape>,
+    limits: PassLimits,
+    num_run: usize,
 }
 
 impl<'a> Planner<'a> {
-    /// An empty pass, which begins with its embedding.
-    pub fn new(device: &'a Device, kernels: &'a mut KernelCache, choice: KernelChoice) -> Self {
-        Self { device, kernels, choice, stage: Stage::Embed, dispatches: Vec::new(), products: Vec::new() }
+    /// An empty pass for batches within `limits`, which begins with its embedding.
+    pub fn new(
+        device: &'a Device,
+        kernels: &'a mut KernelCache,
+        choice: KernelChoice,
+        limits: PassLimits,
+    ) -> Self {
+        Self {
+            device,
+            kernels,
+            choice,
+            stage: Stage::Embed,
+            dispatches: Vec::new(),
+            products: Vec::new(),
+            limits,
+            num_run: 0,
+        }
     }
 
     /// What is added from now on belongs to `stage`.
@@ -92,6 +109,17 @@ impl<'a> Planner<'a> {
 
     fn add(&mut self, dispatch: Dispatch) {
         self.dispatches.push(dispatch.of(self.stage));
+    }
+
+    /// Runs what was added since this was last called, so that the driver compiles it, and clears what it reads and writes,
+    /// while the host reads and packs the weights that come next. Drivers that compute on the CPU make no pipeline meanwhile:
+    /// it comes when most pipelines are made.
+    pub fn run_new(&mut self) {
+        let new = self.dispatches.get(self.num_run..).unwrap_or_default();
+        if !new.is_empty() {
+            run_first(self.device, new, (self.limits.max_batch_tokens, self.limits.max_num_seqs));
+        }
+        self.num_run = self.dispatches.len();
     }
 
     /// The device.
@@ -104,9 +132,13 @@ impl<'a> Planner<'a> {
         self.choice
     }
 
-    /// The dispatches so far, in order.
+    /// The dispatches so far, in the order of their stages, and within a stage in the order in which they were added.
     pub fn take(&mut self) -> Vec<Dispatch> {
-        std::mem::take(&mut self.dispatches)
+        self.run_new();
+        self.num_run = 0;
+        let mut dispatches = std::mem::take(&mut self.dispatches);
+        dispatches.sort_by_key(Dispatch::stage);
+        dispatches
     }
 
     /// The products that the pass computes, each once: what the self-test is to look at.
@@ -118,11 +150,6 @@ impl<'a> Planner<'a> {
     pub fn row_capacity(&self, rows: u32) -> u32 {
         let tile = self.tiles().iter().map(|tile| tile.rows()).filter(|&(min_rows, _)| min_rows <= rows);
         rows.next_multiple_of(tile.map(|(_, tile_rows)| tile_rows).max().unwrap_or(1))
-    }
-
-    /// Row counts that between them dispatch every pipeline of a pass.
-    pub fn warm_up_rows(&self) -> Vec<u32> {
-        self.tiles().iter().map(|tile| tile.rows().0).collect()
     }
 
     fn tiles(&self) -> &'static [MatmulTile] {
@@ -181,7 +208,7 @@ impl<'a> Planner<'a> {
     ) -> Result<RowBuffer, LoadFailure> {
         let pitch = activations.row_texels(width) * 4;
         let bytes = u64::from(rows) * u64::from(pitch) * 4;
-        let buffer = self.device.at_home(home, what, bytes).await?;
+        let buffer = self.device.at_home(home, TexelFormat::Rgba32, what, bytes).await?;
         Ok(RowBuffer { buffer, home, activations, pitch, width, rows })
     }
 

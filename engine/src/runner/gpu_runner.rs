@@ -34,9 +34,11 @@ pub struct GpuRunner {
     timestamps: Option<Timestamps>,
     by_stage: bool,
     num_kernels: usize,
-    warm_up_rows: Vec<u32>,
+    num_warm_kernels: usize,
     /// Bytes of the step's inputs, reused.
     upload: Vec<u32>,
+    /// What the block tables on the device hold, by sequence of the batch.
+    tables: Vec<Vec<BlockId>>,
     /// One row of logits, reused.
     logits_row: Vec<f32>,
 }
@@ -63,8 +65,8 @@ impl From<&SchedulerConfig> for PassLimits {
 }
 
 impl GpuRunner {
-    /// Loads `checkpoint` onto `device` and compiles every kernel; [`GpuRunner::warm_up`] then runs each once. Where the
-    /// device [is doubted](Device::is_doubted), the kernels are held against their twins on the CPU.
+    /// Loads `checkpoint` onto `device`, compiles every kernel and has each run once while the weights that come next are
+    /// read; [`GpuRunner::warm_up`] then waits for that. Where the device [is doubted](Device::is_doubted), the kernels are held against their twins on the CPU.
     ///
     /// # Errors
     /// What is wrong with the model; [`DeviceError::OutOfMemory`](crate::error::DeviceError::OutOfMemory) with what and how
@@ -79,7 +81,7 @@ impl GpuRunner {
         check_limits(checkpoint, limits)?;
         check_activations(checkpoint, choice, &device.facts().name)?;
         let mut kernels = KernelCache::default();
-        let mut planner = Planner::new(&device, &mut kernels, choice);
+        let mut planner = Planner::new(&device, &mut kernels, choice, limits);
         let mut loader = MatrixLoader {
             checkpoint,
             device: &device,
@@ -87,8 +89,8 @@ impl GpuRunner {
             progress,
             bytes_done: 0,
             bytes_resident: 0,
+            bytes_in_flight: 0,
         };
-        let warm_up_rows = planner.warm_up_rows();
         let model = llama::load(&mut loader, &mut planner, limits).await?;
         let products = planner.products().to_vec();
         let logits_bytes = u64::from(limits.max_num_seqs) * u64::from(model.logits_pitch) * 4;
@@ -99,6 +101,7 @@ impl GpuRunner {
         ];
         let timestamps = Timestamps::new(&device);
         let num_kernels = kernels.kernels().count();
+        let num_warm_kernels = kernels.kernels().filter(|kernel| kernel.has_run()).count();
         if device.is_doubted() {
             let shapes = shapes(checkpoint, limits, products);
             gpu::self_test(&device, &mut kernels, choice, &shapes).await?;
@@ -114,30 +117,23 @@ impl GpuRunner {
             timestamps,
             by_stage: false,
             num_kernels,
-            warm_up_rows,
+            num_warm_kernels,
             upload: Vec::new(),
+            tables: Vec::new(),
             logits_row: Vec::new(),
         })
     }
 
-    /// Runs every pipeline once: drivers compile at the first dispatch, and no request shall wait for it. To be called
-    /// before the first request; it writes into block 0.
+    /// Waits until the device has done what loading submitted, and has run the whole pass once for one row: no request shall
+    /// wait for it. To be called before the first request; it writes into block 0.
     pub async fn warm_up(&mut self) -> Result<(), RunnerError> {
-        for rows in self.warm_up_rows.clone() {
-            let rows = rows.min(self.limits.max_batch_tokens);
-            let samples = rows.min(self.limits.max_num_seqs);
-            // All zeros: token 0 at position 0 in slot 0 of block 0, over and over.
-            self.device.write(&self.model.rows, 0, bytemuck::cast_slice(&vec![0u32; rows as usize * 4]));
-            self.device.write(
-                &self.model.sample_rows,
-                0,
-                bytemuck::cast_slice(&vec![0u32; samples as usize]),
-            );
-            self.device.write(&self.model.block_tables, 0, &[0; 4]);
-            let begun = self.begin(rows, samples, &[], false);
-            self.read(begun).await?;
-        }
-        Ok(())
+        // All zeros: token 0 at position 0 in slot 0 of block 0.
+        self.device.write(&self.model.rows, 0, &[0; 16]);
+        self.device.write(&self.model.sample_rows, 0, &[0; 4]);
+        self.device.write(&self.model.block_tables, 0, &[0; 4]);
+        self.tables.clear();
+        let begun = self.begin(1, 1, &[], false);
+        self.read(begun).await.map(|_| ())
     }
 
     /// The device, for the host that polls it.
@@ -163,6 +159,11 @@ impl GpuRunner {
     /// Distinct pipelines.
     pub fn num_kernels(&self) -> usize {
         self.num_kernels
+    }
+
+    /// Those of them that ran while the model was loaded: all that a batch within the limits can need.
+    pub fn num_warm_kernels(&self) -> usize {
+        self.num_warm_kernels
     }
 
     /// Dispatches of a pass that samples.
@@ -260,6 +261,8 @@ impl GpuRunner {
             return Err(RunnerError::Internal(format!("{shape:?} exceeds {:?}", self.limits)));
         }
         let (mut rows, mut sample_rows) = (Vec::new(), Vec::new());
+        // They are written over.
+        self.tables.clear();
         for seq in 0..num_seqs {
             let blocks: Vec<u32> = (0..blocks_per_seq).map(|block| seq * blocks_per_seq + block).collect();
             let table = u64::from(seq) * u64::from(self.model.table_pitch) * 4;
@@ -310,11 +313,17 @@ impl GpuRunner {
         upload.clear();
         upload.extend(batch.sample_rows.iter().map(|sample| sample.row));
         self.device.write(&self.model.sample_rows, 0, bytemuck::cast_slice(upload));
-        for (table, seq) in batch.block_tables.iter().zip(0u64..) {
-            upload.clear();
-            upload.extend(table.iter().map(|block| block.0));
-            let row = seq * u64::from(self.model.table_pitch) * 4;
-            self.device.write(&self.model.block_tables, row, bytemuck::cast_slice(upload));
+        self.tables.resize(self.tables.len().max(batch.num_seqs()), Vec::new());
+        for ((table, written), seq) in batch.block_tables.iter().zip(&mut self.tables).zip(0u64..) {
+            // Most steps add no block to most sequences, and every upload is a buffer of its own.
+            let known = written.iter().zip(table).take_while(|(a, b)| a == b).count();
+            if known < table.len() {
+                upload.clear();
+                upload.extend(table[known..].iter().map(|block| block.0));
+                let at = (seq * u64::from(self.model.table_pitch) + known as u64) * 4;
+                self.device.write(&self.model.block_tables, at, bytemuck::cast_slice(upload));
+                written.clone_from(table);
+            }
         }
         if let Some(sampler) = &self.model.sampler {
             let choices = batch.sample_rows.iter().map(|row| sample::Row::from(&sampling::choice(row)));

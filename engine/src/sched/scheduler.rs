@@ -42,8 +42,10 @@ pub struct Scheduled {
     pub num_tokens: u32,
     /// It continues an answer: one row, the last token, with an answer begun.
     pub is_decode: bool,
-    /// Where it is in the batch's sequences until `apply`.
+    /// Where it is among those who run, until `apply`.
     running_idx: usize,
+    /// Where it is in the batch that the runner has, which may hold others who have ended.
+    seq_idx: usize,
 }
 
 /// What one pass decided.
@@ -348,7 +350,7 @@ impl Scheduler {
 
     /// Ends everyone whose time is up, wherever they are.
     #[expect(clippy::vec_box, reason = "timelines are handed on in the boxes that they live in")]
-    fn expire(&mut self, now: Nanos) -> Vec<Box<RequestTimeline>> {
+    pub fn expire(&mut self, now: Nanos) -> Vec<Box<RequestTimeline>> {
         let mut ended = Vec::new();
         while let Some(&(at, id)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
             self.deadlines.remove(&(at, id));
@@ -362,7 +364,7 @@ impl Scheduler {
         given
             .map(|(running_idx, (sequence, &num_tokens))| {
                 let is_decode = sequence.num_generated() > 0 && sequence.num_uncomputed() == 1;
-                Scheduled { id: sequence.id(), num_tokens, is_decode, running_idx }
+                Scheduled { id: sequence.id(), num_tokens, is_decode, running_idx, seq_idx: running_idx }
             })
             .collect()
     }
@@ -445,6 +447,10 @@ impl Scheduler {
     /// Sequences in inbox and queue.
     pub fn num_waiting(&self) -> usize {
         self.inbox.len() + self.waiting.len()
+    }
+    /// Sequences in the queue: those that a pass has seen.
+    pub fn num_queued(&self) -> usize {
+        self.waiting.len()
     }
     /// Whether a pass has anything to do.
     pub fn has_work(&self) -> bool {

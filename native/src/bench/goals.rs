@@ -10,6 +10,7 @@ use firstlight_engine::gpu::{self, Device, KernelCache, KernelChoice, ProbeError
 use firstlight_engine::request::SamplingParams;
 use firstlight_engine::runner::{GpuRunner, StepShape};
 use firstlight_engine::text::PromptInput;
+use firstlight_shaders::KvFormat;
 use serde::{Deserialize, Serialize};
 
 use super::micro::Peaks;
@@ -99,7 +100,8 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     let cache = Cache::locate(&process_environment)?;
     let files = models::resolve(&args.engine.model, &cache, &process_environment)?;
     let checkpoint = model_text::open(&files)?.checkpoint;
-    let limits = sizing::limits(&args.engine, checkpoint.config())?;
+    let kv = args.engine.kv_cache.format(KvFormat::default());
+    let limits = sizing::limits(&args.engine, checkpoint.config(), kv)?;
     let place = loading::Place::default();
     loading::load(&place, &args.engine, &checkpoint, &limits, None, &mut |_| ())?;
     let Some(mut runner) = place.take() else {

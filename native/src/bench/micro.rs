@@ -4,8 +4,9 @@
 //! the step that stands under them; what the cuts between its kernels cost, or hide, is a row of its own.
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelCache};
-use firstlight_engine::runner::{StepProfile, StepShape};
-use firstlight_shaders::Home;
+use firstlight_engine::runner::{GpuRunner, StepProfile, StepShape};
+use firstlight_engine::sched::SchedulerConfig;
+use firstlight_shaders::{Home, KvFormat};
 use serde::Serialize;
 
 use super::pace::{self, Pace};
@@ -24,41 +25,22 @@ use crate::{model_text, models, sizing};
 /// # Errors
 /// The model, the adapter, an adapter without a clock for its passes.
 pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
-    let cache = Cache::locate(&process_environment)?;
-    let files = models::resolve(&args.engine.model, &cache, &process_environment)?;
-    let checkpoint = model_text::open(&files)?.checkpoint;
-    let limits = sizing::limits(&args.engine, checkpoint.config())?;
-    let place = gpu::Place::default();
-    gpu::load(&place, &args.engine, &checkpoint, &limits, None, &mut |_| ())?;
-    let Some(mut runner) = place.take() else { return Ok(()) };
+    let Some(Opened { mut runner, limits, .. }) = open(args)? else { return Ok(()) };
     let handle = runner.device().handle().clone();
-    let block = limits.block_size;
-    let fits = |shape: &StepShape| {
-        shape.context <= limits.max_model_len
-            && shape.num_seqs <= limits.max_num_seqs
-            && shape.num_rows() <= limits.max_batch_tokens
-            && shape.context.div_ceil(block) * shape.num_seqs <= limits.num_blocks
-    };
     let mut profiled = Vec::new();
-    for shape in SHAPES.into_iter().filter(fits) {
+    for shape in SHAPES.into_iter().filter(|shape| fits(shape, &limits)) {
         let mut profiles = Vec::new();
         for _ in 0..args.repeats * PROFILES_A_REPEAT {
-            let Some(profile) = block_on_gpu(&handle, runner.profile_step(shape))? else {
-                return Err(Failure::failed(
-                    "this adapter has no timestamps, so its kernels cannot be timed one by one; \
-                     `firstlight doctor` measures what it can do",
-                ));
-            };
-            profiles.push(profile);
+            profiles.push(profile(&handle, &mut runner, shape)?);
         }
         profiled.push((shape, profiles));
     }
-    let paces = pace::measure(&mut runner, &limits, args.repeats * PROFILES_A_REPEAT)?;
+    let paces = pace::measure(&mut runner, &limits, args.repeats)?;
     let adapter = runner.device().facts().name.clone();
     let home = runner.choice().home;
     drop(runner);
     // Last: where there is no clock, nobody waits for them.
-    let peaks = Peaks::measure(&open(args)?, home)?;
+    let peaks = Peaks::measure(&open_device(args)?, home)?;
     let steps = profiled.iter().map(|(shape, profiles)| Table::of(*shape, profiles, &peaks)).collect();
     let result = MicroJson { schema: "firstlight.micro/1", adapter, peaks, steps, paces };
     super::save(target, &result)?;
@@ -70,10 +52,63 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     result.paces.iter().try_for_each(|pace| write_line(&pace.to_string()))
 }
 
-/// A step takes milliseconds: several of them are one repeat.
-const PROFILES_A_REPEAT: u32 = 5;
+/// A model on its adapter.
+pub(super) struct Opened {
+    /// The runner.
+    pub runner: GpuRunner,
+    /// What it was loaded for.
+    pub limits: SchedulerConfig,
+    /// How it stores keys and values.
+    pub kv: KvFormat,
+    /// Bytes of them for one token.
+    pub kv_bytes_a_token: u64,
+}
 
-const fn decode(num_seqs: u32, context: u32) -> StepShape {
+/// Loads the model of `args`.
+pub(super) fn open(args: &BenchArgs) -> Result<Option<Opened>, Failure> {
+    let cache = Cache::locate(&process_environment)?;
+    let files = models::resolve(&args.engine.model, &cache, &process_environment)?;
+    let checkpoint = model_text::open(&files)?.checkpoint;
+    let kv = args.engine.kv_cache.format(KvFormat::default());
+    let limits = sizing::limits(&args.engine, checkpoint.config(), kv)?;
+    let place = gpu::Place::default();
+    let loaded = gpu::load(&place, &args.engine, &checkpoint, &limits, None, &mut |_| ())?;
+    let kv_bytes_a_token = checkpoint.config().kv_bytes_a_token(loaded.kv);
+    let opened = |runner: Box<GpuRunner>| Opened {
+        runner: *runner,
+        limits: loaded.limits,
+        kv: loaded.kv,
+        kv_bytes_a_token,
+    };
+    Ok(place.take().map(opened))
+}
+
+/// Whether a runner of these limits can take a step of this shape.
+pub(super) fn fits(shape: &StepShape, limits: &SchedulerConfig) -> bool {
+    shape.context <= limits.max_model_len
+        && shape.num_seqs <= limits.max_num_seqs
+        && shape.num_rows() <= limits.max_batch_tokens
+        && shape.context.div_ceil(limits.block_size) * shape.num_seqs <= limits.num_blocks
+}
+
+/// Takes a step and times it.
+pub(super) fn profile(
+    handle: &wgpu::Device,
+    runner: &mut GpuRunner,
+    shape: StepShape,
+) -> Result<StepProfile, Failure> {
+    block_on_gpu(handle, runner.profile_step(shape))?.ok_or_else(|| {
+        Failure::failed(
+            "this adapter has no timestamps, so its kernels cannot be timed one by one; `firstlight doctor` measures \
+             what it can do",
+        )
+    })
+}
+
+/// A step takes milliseconds: several of them are one repeat.
+pub(super) const PROFILES_A_REPEAT: u32 = 5;
+
+pub(super) const fn decode(num_seqs: u32, context: u32) -> StepShape {
     StepShape { num_seqs, tokens_per_seq: 1, context }
 }
 
@@ -105,7 +140,7 @@ struct MicroJson {
     paces: Vec<Pace>,
 }
 
-fn open(args: &BenchArgs) -> Result<Device, Failure> {
+fn open_device(args: &BenchArgs) -> Result<Device, Failure> {
     let (index, adapter) = adapters::choose(args.engine.adapter.adapter.as_deref())?;
     let options = DeviceOptions { default_limits: args.engine.adapter.default_limits };
     Ok(block_on(Device::open(&adapter, index, options), std::thread::yield_now)?)

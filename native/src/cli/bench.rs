@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
 use super::EngineArgs;
@@ -40,6 +41,17 @@ pub struct BenchArgs {
     /// With --goals: known answers to compare with, JSON with prompts that have input_ids and greedy_ids
     #[arg(long, env = "FIRSTLIGHT_GOLDEN", value_name = "FILE.json", requires = "goals")]
     pub golden: Option<PathBuf>,
+    /// No load: the time of a decode step against the sequences in it and against their context, and the memory of their keys and
+    /// values; as far as --slots and --max-model-len go
+    #[arg(long, env = "FIRSTLIGHT_SWEEP", conflicts_with_all = ["scenario", "rate", "concurrency", "trace"])]
+    pub sweep: bool,
+    /// No load: the time from starting the program to the first token of an answer, with cold and with warm caches of compiled
+    /// kernels
+    #[arg(long, env = "FIRSTLIGHT_STARTUP", conflicts_with_all = ["scenario", "micro", "rate", "concurrency", "trace"])]
+    pub startup: bool,
+    /// What --startup starts: one start, and its times as JSON
+    #[arg(long, env = "FIRSTLIGHT_STARTUP_ONCE", hide = true, requires = "startup", value_parser = FalseyValueParser::new())]
+    pub startup_once: bool,
     /// Open loop: requests arrive at random (Poisson), so many a second on average, whatever becomes of those before
     #[arg(long, env = "FIRSTLIGHT_RATE", value_name = "R", conflicts_with_all = ["concurrency", "trace"], value_parser = values::positive)]
     pub rate: Option<f64>,

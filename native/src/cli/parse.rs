@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn every_flag_with_a_value_names_itself_when_it_is_wrong() {
         let whole = ["max-tokens", "top-k", "seed", "logprobs", "slots", "kv-memory", "kv-blocks"];
-        let other = ["block-size", "batch-tokens", "max-model-len", "activations"];
+        let other = ["block-size", "batch-tokens", "max-model-len", "activations", "kv-cache"];
         for flag in whole.into_iter().chain(other) {
             for value in ["-1", "NaN", "1.5", "99999999999999999999999", "1e39"] {
                 check(&format!("run -p x --{flag} {value}"), Err(&format!("--{flag} is \"{value}\"; ")));

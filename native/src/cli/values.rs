@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use firstlight_shaders::KvFormat;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
@@ -29,6 +30,25 @@ pub enum Autotune {
     Again,
     /// Never; what was kept of a trial does not count either.
     Off,
+}
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvCache {
+    /// So, whatever the adapter.
+    Stored(KvFormat),
+    /// The engine's choice for the adapter.
+    Auto,
+}
+
+impl KvCache {
+    /// The format, where `auto` is the adapter's.
+    pub fn format(self, auto: KvFormat) -> KvFormat {
+        match self {
+            Self::Stored(format) => format,
+            Self::Auto => auto,
+        }
+    }
 }
 
 /// A switch.
@@ -158,6 +178,15 @@ pub(super) fn autotune(text: &str) -> Result<Autotune, String> {
         "again" => Ok(Autotune::Again),
         "off" => Ok(Autotune::Off),
         _ => Err("it must be auto, on, again or off".into()),
+    }
+}
+
+pub(super) fn kv_cache(text: &str) -> Result<KvCache, String> {
+    let stored = KvFormat::ALL.into_iter().find(|format| format.name() == text);
+    match (stored, text) {
+        (Some(format), _) => Ok(KvCache::Stored(format)),
+        (None, "auto") => Ok(KvCache::Auto),
+        _ => Err("it must be f32, f16, q8 or auto".into()),
     }
 }
 
@@ -301,6 +330,9 @@ mod tests {
         check(activations("bf16"), Err("f32, i8 or auto"));
         check(autotune("again"), Ok(Autotune::Again));
         check(autotune("yes"), Err("auto, on, again or off"));
+        check(kv_cache("f16"), Ok(KvCache::Stored(KvFormat::F16)));
+        check(kv_cache("auto"), Ok(KvCache::Auto));
+        check(kv_cache("i8"), Err("f32, f16, q8 or auto"));
         check(dash("hello"), Err("-p TEXT"));
         check(json_target("-"), Ok(JsonTarget::Stdout));
         check(json_target("1"), Ok(JsonTarget::Stdout));

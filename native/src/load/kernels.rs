@@ -16,7 +16,7 @@ use firstlight_engine::runner::Contender;
 use firstlight_shaders::Activations;
 
 use crate::cache::{Cache, process_environment};
-use crate::cli::{self, AdapterArgs, Autotune};
+use crate::cli::{self, AdapterArgs, Autotune, KvCache};
 use crate::clock::InstantClock;
 use crate::executor::{block_on, block_on_gpu};
 use crate::failure::Failure;
@@ -83,6 +83,8 @@ pub struct Wishes<'a> {
     pub adapter: &'a AdapterArgs,
     /// The activations.
     pub activations: cli::Activations,
+    /// How keys and values are kept.
+    pub kv_cache: KvCache,
     /// Slots of a KV block.
     pub block_size: u32,
 }
@@ -105,11 +107,13 @@ pub fn choose(
     if let Some(path) = &args.kernels {
         let choice = pinned(path, facts)?;
         // A flag that is typed wins.
-        let choice = KernelChoice { activations: wanted.unwrap_or(choice.activations), ..choice };
+        let activations = wanted.unwrap_or(choice.activations);
+        let choice = KernelChoice { activations, kv: wishes.kv_cache.format(choice.kv), ..choice };
         return Ok(Chosen { choice, how: How::Pinned(path.clone()) });
     }
     let activations = wanted.unwrap_or_default();
-    let with = |choice| KernelChoice { activations, ..choice };
+    let with =
+        |choice: KernelChoice| KernelChoice { activations, kv: wishes.kv_cache.format(choice.kv), ..choice };
     let by_facts = || Chosen { choice: with(KernelChoice::for_adapter(facts)), how: How::Facts(why(facts)) };
     if args.autotune == Autotune::Off {
         return Ok(by_facts());
@@ -120,7 +124,7 @@ pub fn choose(
         .filter(|choice| choice.fits(facts).is_ok())
         .collect();
     let sketch = sketch();
-    let key = TuneKey::new(facts, &sketch.shapes, activations);
+    let key = TuneKey::new(facts, &format!("{} {:?}", sketch.shapes, wishes.kv_cache), activations);
     let kept = Cache::locate(&process_environment).ok().map(|cache| cache.kernels(&key.file_name()));
     if args.autotune != Autotune::Again
         && let Some(tuned) = kept.as_deref().and_then(|path| recall(path, &key, facts))

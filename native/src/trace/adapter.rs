@@ -3,6 +3,7 @@
 //! Never runs a model. Invariant: it is opened as the engine opened it, so that the facts are those of the engine's device.
 
 use firstlight_engine::gpu::{Device, DeviceOptions, KernelChoice, SampleOn};
+use firstlight_shaders::KvFormat;
 use firstlight_shaders::sample::MAX_VOCAB;
 use serde::Serialize;
 
@@ -23,6 +24,9 @@ pub struct Adapter {
     pub timestamps: bool,
     /// Whether tokens are chosen there.
     pub samples: bool,
+    /// How it stores keys and values where nobody says how.
+    #[serde(skip)]
+    pub own_kv: KvFormat,
     /// Its rates.
     pub rates: Rates,
 }
@@ -38,12 +42,14 @@ impl Adapter {
         let device = block_on(Device::open(&adapter, index, options), std::thread::yield_now)?;
         terminal::note("measuring the adapter's memory bandwidth and arithmetic");
         let facts = device.facts();
-        let on_gpu = KernelChoice::for_adapter(facts).sample_on == SampleOn::Gpu;
+        let choice = KernelChoice::for_adapter(facts);
+        let on_gpu = choice.sample_on == SampleOn::Gpu;
         Ok(Self {
             name: facts.name.clone(),
             is_cpu: facts.is_cpu,
             timestamps: facts.timestamps,
             samples: on_gpu && vocab_size <= MAX_VOCAB,
+            own_kv: choice.kv,
             rates: Rates::measure(&device)?,
         })
     }

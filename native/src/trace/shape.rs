@@ -3,6 +3,7 @@
 //! Never reads a weight. Invariant: bytes are those of the file's own format, multiply-adds count as two operations.
 
 use firstlight_engine::model::{Checkpoint, TensorRole, WeightSource};
+use firstlight_shaders::KvFormat;
 use serde::Serialize;
 
 /// Sizes of a model's stages.
@@ -29,8 +30,8 @@ pub struct ModelShape {
 }
 
 impl ModelShape {
-    /// The shape of an opened model.
-    pub fn of<S: WeightSource>(checkpoint: &Checkpoint<S>) -> Self {
+    /// The shape of an opened model, whose keys and values are stored as `kv`.
+    pub fn of<S: WeightSource>(checkpoint: &Checkpoint<S>, kv: KvFormat) -> Self {
         let config = checkpoint.config();
         let size = |role| {
             let tensor = checkpoint.tensor(role)?;
@@ -51,7 +52,7 @@ impl ModelShape {
             head_weights,
             hidden_size: u64::from(config.hidden_size),
             vocab_size: u64::from(config.vocab_size),
-            kv_bytes_a_token: config.kv_bytes_a_token(),
+            kv_bytes_a_token: config.kv_bytes_a_token(kv),
             // A score and a weighted sum, each a multiply-add for every element of the heads.
             attention_operations: 4 * u64::from(config.num_layers) * attention_width,
         }

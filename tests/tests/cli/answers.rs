@@ -333,6 +333,22 @@ fn a_conversation_that_outgrows_the_context_is_told_and_goes_on_after_a_reset() 
 }
 
 #[test]
+fn keys_and_values_are_kept_as_asked() {
+    let cache = Scratch::new();
+    let line = ["--ids", "1,2", "--max-tokens", "2", "--kv-memory", "1MiB", "--kv-cache"];
+    for word in ["f32", "f16", "q8", "auto"] {
+        let answered = end(&mut tiny_run(&cache, &[&line[..], &[word]].concat()));
+        assert_eq!(answered.code, Some(0), "{}", answered.stderr);
+        // The adapter's own choice is said too.
+        let told = format!("{} KV cache", if word == "auto" { "f16" } else { word });
+        assert!(answered.stderr.contains(&told), "{}", answered.stderr);
+    }
+    let refused = end(&mut tiny_run(&cache, &[&line[..], &["f8"]].concat()));
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(sentences(&refused)[0].contains("f32, f16, q8 or auto"), "{}", refused.stderr);
+}
+
+#[test]
 fn activations_in_8_bits_are_had_or_refused() {
     let cache = Scratch::new();
     let line = ["run", "-p", "Hello", "--max-tokens", "2", "--ignore-eos", "--json", "--activations", "i8"];

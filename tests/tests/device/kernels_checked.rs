@@ -7,7 +7,7 @@ use firstlight_engine::gpu::{
 };
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::matmul_tiled::Arithmetic;
-use firstlight_shaders::{Activations, Form, Home, WeightFormat, peak, stream};
+use firstlight_shaders::{Activations, Form, Home, KvFormat, WeightFormat, peak, stream};
 use firstlight_tests::gpu::{block_on, open};
 use firstlight_tests::reference::nmse;
 
@@ -18,9 +18,11 @@ const LANES: KernelChoice = KernelChoice {
     home: Home::Texture,
     work_home: Home::Texture,
     subgroups: true,
+    quads: false,
     sample_on: SampleOn::Cpu,
     activations: Activations::F32,
     tile_arithmetic: Arithmetic::F32,
+    kv: KvFormat::F32,
 };
 
 /// The kernels of GPUs with four columns a thread, and the same with tiles in half precision.
@@ -58,7 +60,7 @@ fn beside_norms(shapes: &Shapes, form: Form) -> Vec<MatmulShape> {
 
 /// Sizes at which lanes write whole blocks of 8-bit numbers, and products of them, longer than four units of K.
 fn pair_shapes(format: WeightFormat, choice: KernelChoice) -> Shapes {
-    let mut shapes = Shapes { hidden_size: 160, num_heads: 4, head_dim: 32, ..shapes(format) };
+    let mut shapes = Shapes { hidden_size: 160, num_heads: 4, head_dim: 64, ..shapes(format) };
     let form = Form { home: choice.work_home, activations: Activations::I8 };
     for product in &mut shapes.products {
         *product = MatmulShape { units: 5, x: form, ..*product };
@@ -224,7 +226,7 @@ fn a_kernel_for_8_bits_made_wrong_is_refused_by_name() {
         "squares[row * SQUARES + block]",
         "squares[row * SQUARES + block + 1u]",
     );
-    found("paged_attention_lanes/2x32/b8/texture/i8_texture", "(q.xy <<", "(q.yx <<");
+    found("paged_attention_lanes/2x64/b8/texture/i8_texture", "(q.xy <<", "(q.yx <<");
     found("quantise/192", "127.0 / top", "126.0 / top");
 }
 
@@ -241,7 +243,7 @@ fn a_row_kernel_made_wrong_is_refused_by_name() {
     );
     let rope = |from, to| check_found(LANES, "rope_kv_write", from, to);
     rope("a * cosine - b * sine", "a * cosine + b * sine");
-    rope("* BLOCK_SIZE + slot, turned_b)", "* BLOCK_SIZE + slot, turned_a)");
+    rope("KvCell(turned_a, turned_b)", "KvCell(turned_a, turned_a)");
     // A key beside its place.
     rope("let slot = place.z % BLOCK_SIZE;", "let slot = (place.z + 1u) % BLOCK_SIZE;");
     // One position too few.

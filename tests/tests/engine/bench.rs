@@ -68,6 +68,14 @@ impl<'c> Bench<'c> {
         Self { clock, engine, tokens: BTreeMap::new(), ended: BTreeMap::new(), steps: Vec::new() }
     }
 
+    /// The same, where steps run ahead.
+    pub fn running_ahead(clock: &'c ManualClock, scheduler: SchedulerConfig, eos_tokens: &[u32]) -> Self {
+        let mut bench = Self::with_eos(clock, scheduler, eos_tokens);
+        let runner = ScriptedRunner::new(scheduler.num_blocks, scheduler.block_size, VOCAB_SIZE);
+        drop(bench.engine.replace_runner(runner.taking(clock, 1).running_ahead(true)));
+        bench
+    }
+
     pub fn submit(&mut self, id: u64, prompt: &[u32], max_tokens: u32) {
         self.submit_with(id, prompt, SamplingParams { max_tokens, ..SamplingParams::default() });
     }

@@ -85,14 +85,30 @@ impl ModelRunner for Slow<'_> {
         }
         self.runner.execute(batch).await
     }
+
+    fn runs_ahead(&self, batch: &Batch) -> bool {
+        self.runner.runs_ahead(batch)
+    }
+
+    async fn execute_ahead(&mut self, batch: &Batch, next: &Batch) -> Result<RunnerOutput, RunnerError> {
+        let ready_for = self.ready_for;
+        self.ready_for = ready_for.and_then(|executions| executions.checked_sub(1));
+        let output = self.runner.execute_ahead(batch, next).await;
+        if ready_for == Some(0) {
+            // Both were submitted by then.
+            std::future::pending::<()>().await;
+        }
+        output
+    }
 }
 
 #[test]
 fn a_step_dropped_while_the_device_works_loses_nothing() {
     // The second prompt comes with step `comes_at`.
-    let check = |prompts: [&[u32]; 2], comes_at: u32, dropped: u32, copies: u64| {
+    let check_running = |ahead: bool, prompts: [&[u32]; 2], comes_at: u32, dropped: u32, copies: u64| {
         let clock = ManualClock::new();
-        let runner = Slow { runner: ScriptedRunner::new(64, 4, VOCAB_SIZE), ready_for: Some(dropped) };
+        let runner = ScriptedRunner::new(64, 4, VOCAB_SIZE).running_ahead(ahead);
+        let runner = Slow { runner, ready_for: Some(dropped) };
         let scheduler = SchedulerConfig { prefix_cache: true, ..ROOMY };
         let mut engine = Engine::new(runner, &clock, config(scheduler, &[]), None);
         let submit = |engine: &mut Engine<Slow<'_>, _>, id: usize| {
@@ -129,7 +145,14 @@ fn a_step_dropped_while_the_device_works_loses_nothing() {
         assert_eq!((tokens, ended), (whole, 2));
         assert_eq!(engine.runner().runner.block_copies, copies);
     };
+    let check = |prompts, comes_at, dropped, copies| {
+        check_running(false, prompts, comes_at, dropped, copies);
+    };
     check([&[5, 6], &[]], 0, 0, 0);
+    // With a step on its way behind the one that is dropped, and with one that was itself ahead.
+    check_running(true, [&[5, 6], &[]], 0, 0, 0);
+    check_running(true, [&[5, 6], &[7]], 2, 1, 0);
+    check_running(true, [&[5, 6], &[7]], 1, 2, 0);
     check([&[5, 6], &[7]], 2, 2, 0);
     // The step that would have copied the block with the prompt's last token is the one that is dropped.
     let full = prompt(1, 8);

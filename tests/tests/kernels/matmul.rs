@@ -75,6 +75,8 @@ fn lanes(format: WeightFormat, home: Home, store: Store, tile_rows: u32, subgrou
         bias: false,
         tile_rows,
         subgroups,
+        // Without subgroups both ways are seen.
+        quads: !subgroups && home == Home::Texture,
     })
 }
 

@@ -1,10 +1,11 @@
 //! Rotary embedding of q and k, and the cache's slots: each key and value in its place, everything else as it was.
 
-use firstlight_shaders::Home;
+use firstlight_shaders::kv_cache::{CacheShape, Placed, StoredWord};
 use firstlight_shaders::rope_kv_write::{Params, Variant, cpu};
+use firstlight_shaders::{Home, KvFormat};
 use firstlight_tests::TestRng;
 
-use super::{Bench, POISON, bits, check_close, floats, is_untouched, poison};
+use super::{Bench, POISON, bits, check_close, floats, poison};
 
 struct Shape {
     num_heads: usize,
@@ -36,14 +37,17 @@ fn angles(frequencies: &[f64], positions: impl Iterator<Item = usize> + Clone) -
 
 /// Rows of (position, slot), one after the other.
 fn check(bench: &mut Bench, shape: &Shape, rows: &[(usize, usize)]) {
-    [Home::Buffer, Home::Texture].into_iter().for_each(|home| check_at(bench, home, shape, rows));
+    for kv in KvFormat::ALL {
+        [Home::Buffer, Home::Texture].into_iter().for_each(|home| check_at(bench, home, kv, shape, rows));
+    }
 }
 
-fn check_at(bench: &mut Bench, work_home: Home, shape: &Shape, rows: &[(usize, usize)]) {
+fn check_at(bench: &mut Bench, work_home: Home, kv: KvFormat, shape: &Shape, rows: &[(usize, usize)]) {
     let &Shape { num_heads, num_kv_heads, head_dim, block_size } = shape;
     let what = format!(
-        "{num_heads}/{num_kv_heads} heads of {head_dim}, blocks of {block_size} in a {}",
-        work_home.name()
+        "{num_heads}/{num_kv_heads} heads of {head_dim}, blocks of {block_size} in a {} of {}",
+        work_home.name(),
+        kv.name()
     );
     let heads = num_heads + 2 * num_kv_heads;
     let pitch = heads * head_dim + 4;
@@ -59,10 +63,12 @@ fn check_at(bench: &mut Bench, work_home: Home, shape: &Shape, rows: &[(usize, u
         head_vec4s: head_dim as u32 / 4,
         block_size: block_size as u32,
         work_home,
+        kv,
     };
     let frequencies = frequencies(head_dim);
     let places: Vec<_> = rows.iter().map(|&(p, slot)| [u32::MAX, p as u32, slot as u32, u32::MAX]).collect();
-    let cache = poison(BLOCKS * block_size * num_kv_heads * head_dim);
+    let cache = CacheShape { format: kv, head_dim: head_dim as u32, block_size: block_size as u32 };
+    let cache_rows = BLOCKS * num_kv_heads;
     let written = bench.run_all(
         variant.program().expect("it composes"),
         &[
@@ -70,52 +76,51 @@ fn check_at(bench: &mut Bench, work_home: Home, shape: &Shape, rows: &[(usize, u
             bytemuck::cast_slice(&places),
             bytemuck::cast_slice(&angles(&frequencies, rows.iter().map(|&(position, _)| position))),
             bytemuck::cast_slice(&qkv),
-            bytemuck::cast_slice(&cache),
-            bytemuck::cast_slice(&cache),
+            bytemuck::cast_slice(&poison(cache.key_words(cache_rows))),
+            bytemuck::cast_slice(&poison(cache.value_words(cache_rows))),
         ],
         variant.workgroups(rows.len() as u32),
     );
     let [turned, keys, values] = written.as_slice() else { panic!("three bindings are written") };
     let turned: &[f32] = bytemuck::cast_slice(turned);
-    let mut keys: Vec<f32> = bytemuck::cast_slice(keys).to_vec();
-    let mut values: Vec<f32> = bytemuck::cast_slice(values).to_vec();
+    let mut keys: Vec<u32> = bytemuck::cast_slice(keys).to_vec();
+    let mut values: Vec<u32> = bytemuck::cast_slice(values).to_vec();
     for ((&(position, slot), before), after) in rows.iter().zip(qkv.chunks(pitch)).zip(turned.chunks(pitch)) {
         let q_width = num_heads * head_dim;
         assert_eq!(bits(&after[q_width..]), bits(&before[q_width..]), "{what}: only q turns in place");
-        for head in 0..num_heads + num_kv_heads {
-            let own = head * head_dim..(head + 1) * head_dim;
-            let expected = cpu(&before[own.clone()], position as u32, &frequencies);
-            let got = match head.checked_sub(num_heads) {
-                None => after[own].to_vec(),
-                Some(head) => take(&mut keys, head_dim, |d| key_at(shape, slot, head, d)),
-            };
-            check_close(&format!("{what}, head {head} at {position}"), &got, &expected);
+        let turned = |head: usize| cpu(&before[head * head_dim..][..head_dim], position as u32, &frequencies);
+        for head in 0..num_heads {
+            let got = &after[head * head_dim..][..head_dim];
+            check_close(&format!("{what}, head {head} at {position}"), got, &turned(head));
         }
         for head in 0..num_kv_heads {
-            let got = take(&mut values, head_dim, |d| value_at(shape, slot, head, d));
-            let own = (num_heads + num_kv_heads + head) * head_dim;
-            assert_eq!(bits(&got), bits(&before[own..own + head_dim]), "{what}: values are copied");
+            let key: Vec<f32> = turned(num_heads + head).iter().map(|&x| x as f32).collect();
+            let value = &before[(num_heads + num_kv_heads + head) * head_dim..][..head_dim];
+            let row = slot / block_size * num_kv_heads + head;
+            let (key, value) = cache.put(row, slot % block_size, &key, value);
+            take(&what, &mut keys, key);
+            // Values are copied, and so is what rounding makes of them.
+            let is_exact = |word: &StoredWord| !matches!(word, StoredWord::Bytes(_));
+            let copied = value.iter().filter(|(_, word)| is_exact(word));
+            copied.for_each(|&(at, word)| {
+                assert_eq!(values[at], word.bits(), "{what}: word {at} of the values")
+            });
+            take(&what, &mut values, value);
         }
     }
-    assert!(is_untouched(&keys) && is_untouched(&values), "{what}: no other slot is written");
+    assert!(is_poison(&keys) && is_poison(&values), "{what}: no other slot is written");
 }
 
-/// Takes `count` numbers out of `from` and leaves poison.
-fn take(from: &mut [f32], count: usize, at: impl Fn(usize) -> usize) -> Vec<f32> {
-    (0..count).map(|d| std::mem::replace(&mut from[at(d)], f32::from_bits(POISON))).collect()
+/// Holds words of a cache to what they should be, and leaves poison.
+fn take(what: &str, from: &mut [u32], placed: Placed) {
+    for (at, word) in placed {
+        let got = std::mem::replace(&mut from[at], POISON);
+        assert!(word.allows(got), "{what}: word {at} is {got:#x}, not {word:x?}");
+    }
 }
 
-/// Where dimension d of a key lies: `[block][kv head][head_vec4s][block_size]` vec4s.
-fn key_at(shape: &Shape, slot: usize, head: usize, d: usize) -> usize {
-    let (block, slot) = (slot / shape.block_size, slot % shape.block_size);
-    let vec4 = (block * shape.num_kv_heads + head) * shape.head_dim / 4 + d / 4;
-    (vec4 * shape.block_size + slot) * 4 + d % 4
-}
-
-/// Where dimension d of a value lies: `[block][kv head][block_size][head_vec4s]` vec4s.
-fn value_at(shape: &Shape, slot: usize, head: usize, d: usize) -> usize {
-    let (block, slot) = (slot / shape.block_size, slot % shape.block_size);
-    ((block * shape.num_kv_heads + head) * shape.block_size + slot) * shape.head_dim + d
+fn is_poison(words: &[u32]) -> bool {
+    words.iter().all(|&word| word == POISON)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::forms::{Tick, setting};
 use super::progress::OpeningPanel;
 use super::sources::{FromFiles, FromHub, FromUrl, ToServer};
 use super::state::page;
-use crate::protocol::{BesideModel, Command, ModelChoice, StoredModel};
+use crate::protocol::{BesideModel, Command, KvCache, ModelChoice, StoredModel};
 use crate::view::format::bytes;
 use crate::view::settings::ENGINE;
 
@@ -243,6 +243,21 @@ fn Engine() -> impl IntoView {
                 ticked=Signal::derive(move || form.with(|form| form.i8_activations))
                 on_change=Callback::new(move |on| form.update(|form| form.i8_activations = on))
             />
+            <label class="tick">
+                "Keys and values (KV cache) in "
+                <select on:change=move |ev| {
+                    let word = event_target_value(&ev);
+                    let chosen = KvCache::ALL.into_iter().find(|kv| kv.name() == word).unwrap_or_default();
+                    form.update(|form| form.kv = chosen);
+                }>
+                    {KvCache::ALL
+                        .map(|kv| {
+                            let chosen = move || form.with(|form| form.kv == kv);
+                            view! { <option value=kv.name() selected=chosen>{kv.name()}</option> }
+                        })
+                        .collect_view()}
+                </select>
+            </label>
             <p class="hint">
                 "Of 2,000 tokens of prose 97.8% have the same likeliest next token as with f32."
             </p>

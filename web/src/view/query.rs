@@ -3,6 +3,7 @@
 //! It never fetches anything. Invariant: what cannot be used is told in a sentence, and the page goes on without it.
 
 use super::settings::{ENGINE, EngineForm};
+use crate::protocol::KvCache;
 
 /// What the page's address asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +61,13 @@ impl Query {
                     off[0]
                 )),
             }
+        }
+        match get("kv").map(|given| (KvCache::ALL.into_iter().find(|kv| kv.name() == given), given)) {
+            None => {}
+            Some((Some(kv), _)) => query.engine.kv = kv,
+            Some((None, other)) => query
+                .refused
+                .push(format!("?kv={} is ignored: it must be f32, f16, q8 or auto.", shown(&other))),
         }
         query
     }
@@ -259,6 +267,7 @@ mod tests {
             ("prefix_cache", "off"),
             ("default_limits", "on"),
             ("activations", "i8"),
+            ("kv", "q8"),
         ]);
         assert_eq!(all.server.as_deref(), Some("http://localhost:1"));
         assert_eq!(all.hub.as_deref(), Some("http://h"));
@@ -266,9 +275,16 @@ mod tests {
         assert_eq!(all.engine.get("slots"), "8");
         assert!(!all.engine.prefix_cache && all.engine.default_limits && all.engine.i8_activations);
         assert_eq!(all.refused, [""; 0]);
-        assert_eq!(read(&[("activations", "f32")]), read(&[]));
-        let other = read(&[("activations", "bf16")]);
-        assert_eq!(other.refused, ["?activations=bf16 is ignored: it must be i8 or f32."]);
+        assert_eq!(all.engine.kv, KvCache::Q8);
+        assert_eq!(read(&[("activations", "f32"), ("kv", "auto")]), read(&[]));
+        let other = read(&[("activations", "bf16"), ("kv", "i8")]);
+        assert_eq!(
+            other.refused,
+            [
+                "?activations=bf16 is ignored: it must be i8 or f32.",
+                "?kv=i8 is ignored: it must be f32, f16, q8 or auto."
+            ]
+        );
         let wrong =
             read(&[("server", "ftp://x"), ("slots", "0"), ("batch_tokens", "16"), ("prefix_cache", "maybe")]);
         assert_eq!(wrong.server, None);

@@ -3,7 +3,7 @@
 //! It never guesses: what cannot be read is an error that names the field. Invariant: the ranges of an answer's settings are the
 //! engine's own.
 
-use crate::protocol::{EngineSettings, Sampling};
+use crate::protocol::{EngineSettings, KvCache, Sampling};
 
 /// What is wrong with which field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -179,6 +179,8 @@ pub struct EngineForm {
     pub default_limits: bool,
     /// Activations in 8 bits.
     pub i8_activations: bool,
+    /// How keys and values are kept.
+    pub kv: KvCache,
 }
 
 impl Default for EngineForm {
@@ -197,6 +199,7 @@ impl Default for EngineForm {
             prefix_cache: settings.prefix_cache,
             default_limits: settings.default_limits,
             i8_activations: settings.i8_activations,
+            kv: settings.kv,
         }
     }
 }
@@ -229,6 +232,7 @@ impl EngineForm {
             prefix_cache: self.prefix_cache,
             default_limits: self.default_limits,
             i8_activations: self.i8_activations,
+            kv: self.kv,
         })
     }
 

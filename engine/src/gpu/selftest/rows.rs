@@ -2,12 +2,13 @@
 //!
 //! Invariant: sizes that a pipeline is specialised by are the model's own; all others are small.
 
+use firstlight_shaders::kv_cache::{CacheShape, Placed};
 use firstlight_shaders::matmul::squares_pitch;
+use firstlight_shaders::paged_attention::{self, WHOLE_HEAD};
 use firstlight_shaders::sample::{self, Choice};
 use firstlight_shaders::weights::{BLOCK, UNIT};
 use firstlight_shaders::{
-    Activations, ComposeError, Form, Home, norm_parts, paged_attention, quantise, rms_norm, rope_kv_write,
-    silu_mul,
+    Activations, ComposeError, Form, Home, norm_parts, quantise, rms_norm, rope_kv_write, silu_mul,
 };
 
 use super::{Case, Numbers, POISON, Shapes, Word, bytes_of, numbers, padded, rows_as};
@@ -16,7 +17,7 @@ use crate::gpu::KernelChoice;
 /// Where and how a kernel of `choice` writes what products read, `run` numbers at a time.
 fn written_as(run: u32, choice: KernelChoice) -> (Home, Activations) {
     match choice.activations {
-        Activations::I8 if !(choice.subgroups && run.is_multiple_of(BLOCK)) => {
+        Activations::I8 if !(choice.subgroups && run.is_multiple_of(WHOLE_HEAD)) => {
             (Home::Buffer, Activations::F32)
         }
         activations => (choice.work_home, activations),
@@ -97,8 +98,10 @@ pub fn rope(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeError>
         .flat_map(|p| turns(p).map(f64::cos).chain(turns(p).map(f64::sin)))
         .map(|angle| angle as f32)
         .collect();
-    let cache = (2 * KV_HEADS * block_size * head_dim) as usize;
-    let (mut keys, mut values) = (vec![Word::Kept; cache], vec![Word::Kept; cache]);
+    let cache = CacheShape { format: choice.kv, head_dim, block_size };
+    let cache_rows = 2 * KV_HEADS as usize;
+    let mut keys = vec![Word::Kept; cache.key_words(cache_rows)];
+    let mut values = vec![Word::Kept; cache.value_words(cache_rows)];
     let mut turned = vec![Word::Kept; qkv.len()];
     for (row, [_, position, slot, _]) in (0..).zip(places) {
         let head = |head: u32| {
@@ -113,48 +116,28 @@ pub fn rope(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeError>
         for h in 0..KV_HEADS {
             let k = rope_kv_write::cpu(head(num_heads + h).1, position, &frequencies);
             let v = head(num_heads + KV_HEADS + h).1;
-            for d in 0..head_dim {
-                let at = CacheSlot { head: h, block: slot / block_size, slot: slot % block_size };
-                keys[at.key(head_dim, block_size, d)] = Word::Number(k[d as usize]);
-                values[at.value(head_dim, block_size, d)] = Word::Number(f64::from(v[d as usize]));
-            }
+            let k: Vec<f32> = k.iter().map(|&x| x as f32).collect();
+            let at = (slot / block_size * KV_HEADS + h) as usize;
+            let (key, value) = cache.put(at, (slot % block_size) as usize, &k, v);
+            key.into_iter().for_each(|(at, word)| keys[at] = word.into());
+            value.into_iter().for_each(|(at, word)| values[at] = word.into());
         }
     }
     let params = rope_kv_write::Params { pitch: width / 4 };
     let head_vec4s = head_dim / 4;
-    let work_home = choice.work_home;
+    let KernelChoice { work_home, kv, .. } = choice;
     let variant =
-        rope_kv_write::Variant { num_heads, num_kv_heads: KV_HEADS, head_vec4s, block_size, work_home };
+        rope_kv_write::Variant { num_heads, num_kv_heads: KV_HEADS, head_vec4s, block_size, work_home, kv };
     let contents = vec![
         bytes_of(&[params]),
         bytes_of(&places),
         bytes_of(&angles),
         bytes_of(&qkv),
-        bytes_of(&vec![POISON; cache]),
-        bytes_of(&vec![POISON; cache]),
+        bytes_of(&vec![POISON; keys.len()]),
+        bytes_of(&vec![POISON; values.len()]),
     ];
     let wanted = vec![(3, turned), (4, keys), (5, values)];
     Ok(Case { program: variant.program()?, contents, grid: variant.workgroups(3), wanted })
-}
-
-/// A place in a paged cache of [`KV_HEADS`] heads.
-struct CacheSlot {
-    head: u32,
-    block: u32,
-    slot: u32,
-}
-
-impl CacheSlot {
-    /// Where dimension `d` of a key lies: `[block][kv head][head_dim / 4][block_size][4]`.
-    fn key(&self, head_dim: u32, block_size: u32, d: u32) -> usize {
-        let row = (self.block * KV_HEADS + self.head) * (head_dim / 4) + d / 4;
-        ((row * block_size + self.slot) * 4 + d % 4) as usize
-    }
-
-    /// Where dimension `d` of a value lies: `[block][kv head][block_size][head_dim]`.
-    fn value(&self, head_dim: u32, block_size: u32, d: u32) -> usize {
-        (((self.block * KV_HEADS + self.head) * block_size + self.slot) * head_dim + d) as usize
-    }
 }
 
 /// Three rows of two sequences, one of them longer than any kernel takes in one turn.
@@ -170,23 +153,36 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
     let tables: Vec<u32> = (0..table_pitch).map(|j| num_blocks - 1 - j).chain(0..table_pitch).collect();
     let places = [[0, 70, 0, 0], [0, 9, 0, 1], [0, 0, 0, 1u32]];
     let q = random.floats(3 * width);
-    let cache = num_blocks * KV_HEADS * block_size * head_dim;
-    let (keys, values) = (random.floats(cache), random.floats(cache));
+    let cache = CacheShape { format: choice.kv, head_dim, block_size };
+    // Keys and values of `[block][slot][head]`, each one a head.
+    let heads = num_blocks * block_size * KV_HEADS;
+    let mut head_of = || -> Vec<Vec<f32>> { (0..heads).map(|_| random.floats(head_dim)).collect() };
+    let (keys, values) = (head_of(), head_of());
+    let cache_rows = (num_blocks * KV_HEADS) as usize;
+    let mut key_words = vec![0u32; cache.key_words(cache_rows)];
+    let mut value_words = vec![0u32; cache.value_words(cache_rows)];
+    for (at, (key, value)) in (0u32..).zip(keys.iter().zip(&values)) {
+        let (place, head) = (at / KV_HEADS, at % KV_HEADS);
+        let row = (place / block_size * KV_HEADS + head) as usize;
+        let (key, value) = cache.put(row, (place % block_size) as usize, key, value);
+        let fill = |words: &mut [u32], placed: Placed| {
+            placed.into_iter().for_each(|(at, word)| words[at] = word.bits());
+        };
+        fill(&mut key_words, key);
+        fill(&mut value_words, value);
+    }
     let scale = 1.0 / f64::from(head_dim).sqrt();
     let mut mixed = Vec::new();
     for (row, [_, position, _, sequence]) in (0..).zip(places) {
         for head in 0..num_heads {
-            let gather = |from: &[f32], at: fn(&CacheSlot, u32, u32, u32) -> usize| -> Vec<Vec<f32>> {
-                let place = |p: u32| CacheSlot {
-                    head: head / head_group,
-                    block: tables[(sequence * table_pitch + p / block_size) as usize],
-                    slot: p % block_size,
+            let gather = |from: &[Vec<f32>]| -> Vec<Vec<f32>> {
+                let place = |p: u32| {
+                    let block = tables[(sequence * table_pitch + p / block_size) as usize];
+                    ((block * block_size + p % block_size) * KV_HEADS + head / head_group) as usize
                 };
-                let vector =
-                    |p| (0..head_dim).map(|d| from[at(&place(p), head_dim, block_size, d)]).collect();
-                (0..=position).map(vector).collect()
+                (0..=position).map(|p| cache.rounded(&from[place(p)])).collect()
             };
-            let (k, v) = (gather(&keys, CacheSlot::key), gather(&values, CacheSlot::value));
+            let (k, v) = (gather(&keys), gather(&values));
             let k: Vec<&[f32]> = k.iter().map(Vec::as_slice).collect();
             let v: Vec<&[f32]> = v.iter().map(Vec::as_slice).collect();
             let start = (row * width + head * head_dim) as usize;
@@ -208,17 +204,18 @@ pub fn attention(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeE
         bytes_of(&places),
         bytes_of(&tables),
         bytes_of(&q),
-        bytes_of(&keys),
-        bytes_of(&values),
+        bytes_of(&key_words),
+        bytes_of(&value_words),
         bytes_of(&vec![POISON; words.len()]),
     ];
-    let KernelChoice { work_home, subgroups, .. } = choice;
+    let KernelChoice { work_home, subgroups, kv, .. } = choice;
     let head_vec4s = head_dim / 4;
     let variant = paged_attention::Variant {
         head_vec4s,
         head_group,
         block_size,
         work_home,
+        kv,
         y_home,
         activations,
         subgroups,

@@ -31,22 +31,22 @@ pub struct Confirmed {
 impl Scheduler {
     /// Decides the step after `output`, which has been submitted or is about to be: everyone who goes on with the token
     /// that `output` samples. `None` where a pass that knew those tokens might decide otherwise: someone is new or could
-    /// be admitted, a prompt is not done, a deadline is due, blocks are short.
-    pub fn schedule_ahead(&mut self, output: &SchedulerOutput, now: Nanos) -> Option<Ahead> {
+    /// be admitted, a prompt is not done, blocks are short.
+    pub fn schedule_ahead(&mut self, output: &SchedulerOutput) -> Option<Ahead> {
         let mut rows = Vec::with_capacity(output.scheduled.len());
-        for (sampled_idx, one) in output.scheduled.iter().enumerate() {
+        for one in &output.scheduled {
             let sequence = self.sequence(one);
             if sequence.num_uncomputed() != one.num_tokens as usize {
                 return None;
             }
             if !self.ends_by_length(sequence) {
-                rows.push((one.running_idx, sampled_idx as u32));
+                // Everyone samples, so that a sequence's place in the batch is that of its token.
+                rows.push((one.running_idx, one.seq_idx as u32));
             }
         }
         let ends = rows.len() < output.scheduled.len();
         let full = output.obstacle == Some(Obstacle::Slots) && !ends;
-        let is_due = self.deadlines.first().is_some_and(|(at, _)| *at <= now);
-        if rows.is_empty() || is_due || !self.inbox.is_empty() || !(full || self.waiting.first().is_none()) {
+        if rows.is_empty() || !self.inbox.is_empty() || !(full || self.waiting.first().is_none()) {
             return None;
         }
         let lacks = |s: &Sequence| self.config.blocks_for(s.tokens().len() + 1) - s.block_table().len();
@@ -77,19 +77,20 @@ impl Scheduler {
         }
         let mut left = self.running.iter_mut().enumerate().peekable();
         let (mut scheduled, mut wanted) = (Vec::new(), Vec::with_capacity(ahead.ids.len()));
-        for &id in &ahead.ids {
+        for (seq_idx, &id) in ahead.ids.iter().enumerate() {
             let still_here = left.next_if(|(_, sequence)| sequence.id() == id);
             wanted.push(still_here.is_some());
             if let Some((running_idx, sequence)) = still_here {
                 sequence.transition(Edge::Chunk { tokens: 1 }, now);
-                scheduled.push(Scheduled { id, num_tokens: 1, is_decode: true, running_idx });
+                scheduled.push(Scheduled { id, num_tokens: 1, is_decode: true, running_idx, seq_idx });
             }
         }
         assert!(left.next().is_none(), "somebody runs who has no row in the step ahead");
         let step = self.next_step;
         self.next_step += 1;
+        let obstacle = ahead.obstacle.filter(|_| self.num_queued() > 0);
         let (preempted, ended, copies) = (Vec::new(), Vec::new(), Vec::new());
-        let pass = SchedulerOutput { step, scheduled, preempted, ended, obstacle: ahead.obstacle, copies };
+        let pass = SchedulerOutput { step, scheduled, preempted, ended, obstacle, copies };
         Some(Confirmed { pass, wanted })
     }
 }

@@ -167,7 +167,14 @@ fn facts(record: &TimelineRecord) -> Vec<(&'static str, String)> {
             format!("{} tokens, {} of them cached", count(tokens.prompt.into()), count(tokens.cached.into())),
         ),
         ("computed", format!("{} rows", count(tokens.computed))),
-        ("generated", format!("{} tokens", count(tokens.generated.into()))),
+        (
+            "generated",
+            format!(
+                "{} tokens, {} of them by steps ahead",
+                count(tokens.generated.into()),
+                count(record.ahead_tokens.into())
+            ),
+        ),
     ];
     if tokens.after_disconnect > 0 {
         facts.push((

@@ -23,7 +23,7 @@ use super::super::meter::Meter;
 use super::super::obtain::Obtained;
 use super::super::store::Store;
 use super::room;
-use crate::protocol::{Backend, BackendKind, EngineSettings, Stage};
+use crate::protocol::{Backend, BackendKind, EngineSettings, KvCache, Stage};
 
 /// The most bytes of one text file of a model: the largest published tokenizers have some 35 MB.
 const MAX_TEXT_FILE_BYTES: u64 = 256 << 20;
@@ -37,6 +37,7 @@ pub struct Loader {
     limits: SchedulerConfig,
     options: DeviceOptions,
     activations: Activations,
+    kv: KvCache,
     store: Option<Store>,
     place: RunnerPlace,
 }
@@ -77,7 +78,9 @@ pub async fn open(
     let eos_tokens = artifact::end_tokens(checkpoint.config(), tokenizer.as_deref());
     let options = DeviceOptions { default_limits: settings.default_limits };
     let activations = if settings.i8_activations { Activations::I8 } else { Activations::F32 };
-    let loader = Loader { checkpoint, limits, options, activations, store, place: RunnerPlace::default() };
+    let kv = settings.kv;
+    let loader =
+        Loader { checkpoint, limits, options, activations, kv, store, place: RunnerPlace::default() };
     let adapter = loader.load().await?;
     let fingerprint = format!("{limits:?} {} {adapter}", model.name);
     let config = EngineConfig {
@@ -151,8 +154,9 @@ impl Loader {
     pub async fn load(&self) -> Result<String, String> {
         drop(self.place.take());
         let device = open_device(self.options).await?;
-        let choice =
-            KernelChoice { activations: self.activations, ..KernelChoice::for_adapter(device.facts()) };
+        let own = KernelChoice::for_adapter(device.facts());
+        let kv = self.kv.stored().unwrap_or(own.kv);
+        let choice = KernelChoice { activations: self.activations, kv, ..own };
         let name = adapter_name(device.facts());
         let described = format!("{name}: {choice}");
         // Other kernels after an update of ours or of the browser are to be tested anew.

@@ -23,7 +23,9 @@ pub fn limits(settings: &EngineSettings, config: &ModelConfig) -> Result<Schedul
             config.name
         ));
     }
-    let block_bytes = config.kv_bytes_a_token() * u64::from(settings.block_size);
+    // Where the adapter is to choose, room is counted as for f32, of which nothing takes more.
+    let block_bytes =
+        config.kv_bytes_a_token(settings.kv.stored().unwrap_or_default()) * u64::from(settings.block_size);
     let default =
         || SchedulerConfig::default_blocks(settings.slots, max_model_len, settings.block_size, block_bytes);
     let num_blocks = settings.kv_blocks.map_or_else(default, u64::from);

@@ -1,0 +1,11 @@
+// The KV cache in 8 bits at home in textures, in the order of the buffers, 2,048 texels a row.
+@group(0) @binding(4) var keys: texture_storage_2d<rg32uint, read>;
+@group(0) @binding(5) var values: texture_storage_2d<rg32uint, read>;
+
+fn key_texel(i: u32) -> KvTexel {
+    return textureLoad(keys, vec2<u32>(i & 2047u, i >> 11u)).xy;
+}
+
+fn value_texel(i: u32) -> KvTexel {
+    return textureLoad(values, vec2<u32>(i & 2047u, i >> 11u)).xy;
+}
