@@ -51,8 +51,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.startup_once {
         return startup::once(args);
     }
-    let load =
-        if args.micro || args.startup || args.sweep || args.goals { None } else { Some(Load::of(args)?) };
+    let without_load = args.micro || args.startup || args.sweep || args.goals;
+    let load = if without_load { None } else { Some(Load::of(args)?) };
     let target = args.json.clone().unwrap_or(JsonTarget::Nowhere);
     if let JsonTarget::File(path) = &target {
         // Told before the measurement, not after it.

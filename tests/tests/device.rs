@@ -57,8 +57,8 @@ const SPLIT: KernelChoice = KernelChoice {
     quads: false,
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
-    kv: KvFormat::F32,
     tile_arithmetic: Arithmetic::F32,
+    kv: KvFormat::F32,
 };
 
 /// The answers of one request after another.
@@ -426,8 +426,8 @@ fn weights_in_pieces_give_the_same_logits() {
         quads: false,
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
-        kv: KvFormat::F32,
         tile_arithmetic: Arithmetic::F32,
+        kv: KvFormat::F32,
     };
     // 64 groups of 32 columns of 64 F32 weights take half a MiB; one more does not fit. As Q8_0 they take 131,072 bytes.
     let f32s = LimitCaps { max_binding_bytes: 65 * 8192 - 16, ..LimitCaps::default() };

@@ -308,8 +308,8 @@ const GPU_CHOICE: KernelChoice = KernelChoice {
     quads: false,
     sample_on: SampleOn::Gpu,
     activations: Activations::F32,
-    kv: KvFormat::F32,
     tile_arithmetic: Arithmetic::F32,
+    kv: KvFormat::F32,
 };
 
 /// Every set of kernels that an adapter may get.
@@ -323,8 +323,8 @@ fn choices() -> Vec<KernelChoice> {
         quads: !subgroups,
         sample_on: SampleOn::Cpu,
         activations: Activations::F32,
-        kv: KvFormat::F32,
         tile_arithmetic: Arithmetic::F32,
+        kv: KvFormat::F32,
     };
     vec![
         lanes(Home::Texture, Home::Texture, true),

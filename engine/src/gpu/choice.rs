@@ -62,10 +62,10 @@ pub struct KernelChoice {
     pub sample_on: SampleOn,
     /// How the products of the layers take their left factor; the head's is always f32.
     pub activations: Activations,
-    /// How the KV cache is stored.
-    pub kv: KvFormat,
     /// How a GPU multiplies tiles of many rows. Single precision but where somebody asks for less.
     pub tile_arithmetic: Arithmetic,
+    /// How the KV cache is stored.
+    pub kv: KvFormat,
 }
 
 impl KernelChoice {
@@ -118,7 +118,8 @@ impl KernelChoice {
                 ] {
                     add(Self { home, work_home, ..first });
                 }
-                add(Self { home: Home::Texture, work_home: Home::Buffer, subgroups: false, ..first });
+                let quads = facts.subgroups && facts.subgroup_min_size >= 4;
+                add(Self { home: Home::Texture, work_home: Home::Buffer, subgroups: false, quads, ..first });
             }
             MatmulFamily::Split | MatmulFamily::Quads { .. } => {
                 add(Self { matmul: MatmulFamily::Quads { lanes: 0 }, ..first });
@@ -140,9 +141,9 @@ impl KernelChoice {
                 quads: false,
                 sample_on: SampleOn::Gpu,
                 activations: Activations::F32,
+                tile_arithmetic: Arithmetic::F32,
                 // Half the memory, half the bytes that attention reads.
                 kv: KvFormat::F16,
-                tile_arithmetic: Arithmetic::F32,
             };
         }
         // The lane kernels hand values round between 8 neighbours.
@@ -156,9 +157,9 @@ impl KernelChoice {
             quads: !subgroups && facts.subgroups && facts.subgroup_min_size >= 4,
             sample_on: SampleOn::Gpu,
             activations: Activations::F32,
+            tile_arithmetic: Arithmetic::F32,
             // Half the gathers of attention; without them unpacking costs what the reads save.
             kv: if subgroups { KvFormat::F16 } else { KvFormat::F32 },
-            tile_arithmetic: Arithmetic::F32,
         }
     }
 }
@@ -194,7 +195,7 @@ impl std::fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "matmul {}, weights in {}s{}, {}, sampling on the {}, {} activations, {} KV cache{}",
+            "matmul {}, weights in {}s{}, {}, sampling on the {}, {} activations{}, {} KV cache",
             match self.matmul {
                 MatmulFamily::Lanes => "lanes".to_string(),
                 MatmulFamily::Split => "split".to_string(),
@@ -216,11 +217,11 @@ impl std::fmt::Display for KernelChoice {
                 SampleOn::Gpu => "GPU",
             },
             self.activations.name(),
-            self.kv.name(),
             match self.tile_arithmetic {
                 Arithmetic::F32 => "",
                 Arithmetic::F16 => ", tiles multiplied in f16",
-            }
+            },
+            self.kv.name()
         )
     }
 }

@@ -54,8 +54,8 @@ const MATMUL: &Words<MatmulFamily> = &[
 const HOME: &Words<Home> = &[("buffer", Home::Buffer), ("texture", Home::Texture)];
 const SWITCH: &Words<bool> = &[("on", true), ("off", false)];
 const SAMPLE_ON: &Words<SampleOn> = &[("cpu", SampleOn::Cpu), ("gpu", SampleOn::Gpu)];
-const ACTIVATIONS: &Words<Activations> = &[("f32", Activations::F32), ("i8", Activations::I8)];
 const KV: &Words<KvFormat> = &[("f32", KvFormat::F32), ("f16", KvFormat::F16), ("q8", KvFormat::Q8)];
+const ACTIVATIONS: &Words<Activations> = &[("f32", Activations::F32), ("i8", Activations::I8)];
 const TILES: &Words<Arithmetic> = &[("f32", Arithmetic::F32), ("f16", Arithmetic::F16)];
 
 /// What is quoted of a value that a file chose.
@@ -79,7 +79,7 @@ impl KernelChoice {
     /// Its fields, each in a word.
     pub fn words(self) -> Vec<(&'static str, &'static str)> {
         // Named one by one: a field that is added here and not below is found by the test of this file.
-        let Self { matmul, home, work_home, subgroups, quads, sample_on, activations, kv, tile_arithmetic } =
+        let Self { matmul, home, work_home, subgroups, quads, sample_on, activations, tile_arithmetic, kv } =
             self;
         vec![
             ("matmul", word(MATMUL, matmul)),
@@ -89,8 +89,8 @@ impl KernelChoice {
             ("fours", word(SWITCH, quads)),
             ("sampling", word(SAMPLE_ON, sample_on)),
             ("activations", word(ACTIVATIONS, activations)),
-            ("kv", word(KV, kv)),
             ("tiles", word(TILES, tile_arithmetic)),
+            ("kv", word(KV, kv)),
         ]
     }
 
@@ -103,8 +103,8 @@ impl KernelChoice {
             "fours" => self.quads = read(SWITCH, "fours", value)?,
             "sampling" => self.sample_on = read(SAMPLE_ON, "sampling", value)?,
             "activations" => self.activations = read(ACTIVATIONS, "activations", value)?,
-            "kv" => self.kv = read(KV, "kv", value)?,
             "tiles" => self.tile_arithmetic = read(TILES, "tiles", value)?,
+            "kv" => self.kv = read(KV, "kv", value)?,
             _ => {
                 let name = name.chars().take(MAX_QUOTED).collect();
                 return Err(PinError::UnknownField { name, known: self.field_names() });
@@ -158,6 +158,9 @@ impl KernelChoice {
                 false => "none".to_owned(),
             };
             return unfit(format!("subgroups of 8 or more lanes are needed, and {} has {has}", facts.name));
+        }
+        if self.quads && (self.subgroups || !facts.subgroups || facts.subgroup_min_size < 4) {
+            return unfit("fours are for where subgroups are off and have 4 lanes or more".into());
         }
         let lanes = self.matmul.lanes();
         if lanes > 0 && !(facts.subgroups && facts.subgroup_min_size >= lanes) {
@@ -222,11 +225,11 @@ pub(super) mod tests {
                     home: Home::Texture,
                     work_home: Home::Texture,
                     subgroups: !choice.subgroups,
-                    quads: !choice.quads,
-                    kv: KvFormat::Q8,
                     sample_on: SampleOn::Cpu,
                     activations: Activations::I8,
                     tile_arithmetic: Arithmetic::F16,
+                    quads: !choice.quads,
+                    kv: KvFormat::Q8,
                 };
                 assert_eq!(other.with(&choice.to_json(), &facts), Ok(choice));
                 let text = serde_json::json!({ "chosen": { "choice": choice.to_json() } }).to_string();

@@ -426,7 +426,7 @@ async fn plan_attention(
     let program = variant.program()?;
     planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
     // q*k and p*v.
-    let kv_bytes = config.kv_bytes_a_token(kv) / u64::from(config.num_layers);
+    let kv_bytes = config.kv_bytes_a_token(planner.choice().kv) / u64::from(config.num_layers);
     planner.attends(2 * u64::from(config.num_heads) * u64::from(config.head_dim), kv_bytes);
     planner.written(Extent::Rows, &buffers.attended).await
 }

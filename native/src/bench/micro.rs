@@ -152,6 +152,11 @@ impl Peaks {
         let gflops = measures::arithmetic(device, &mut kernels)?.median;
         Ok(Self { gflops, gb_per_s })
     }
+
+    /// The larger of each.
+    pub fn or_better(self, other: Self) -> Self {
+        Self { gflops: self.gflops.max(other.gflops), gb_per_s: self.gb_per_s.max(other.gb_per_s) }
+    }
 }
 
 /// A kernel's line.

@@ -35,6 +35,12 @@ pub struct BenchArgs {
     /// No load: the time of every kernel in a step, beside what the adapter can do at best
     #[arg(long, env = "FIRSTLIGHT_MICRO", conflicts_with_all = ["scenario", "rate", "concurrency", "trace"])]
     pub micro: bool,
+    /// No load: what the adapter reaches of its memory bandwidth and arithmetic with this model, held against the goals
+    #[arg(long, env = "FIRSTLIGHT_GOALS", conflicts_with_all = ["scenario", "micro", "rate", "concurrency", "trace"])]
+    pub goals: bool,
+    /// With --goals: known answers to compare with, JSON with prompts that have input_ids and greedy_ids
+    #[arg(long, env = "FIRSTLIGHT_GOLDEN", value_name = "FILE.json", requires = "goals")]
+    pub golden: Option<PathBuf>,
     /// No load: the time of a decode step against the sequences in it and against their context, and the memory of their keys and
     /// values; as far as --slots and --max-model-len go
     #[arg(long, env = "FIRSTLIGHT_SWEEP", conflicts_with_all = ["scenario", "rate", "concurrency", "trace"])]
@@ -46,12 +52,6 @@ pub struct BenchArgs {
     /// What --startup starts: one start, and its times as JSON
     #[arg(long, env = "FIRSTLIGHT_STARTUP_ONCE", hide = true, requires = "startup", value_parser = FalseyValueParser::new())]
     pub startup_once: bool,
-    /// No load: what the adapter reaches of its memory bandwidth and arithmetic with this model, held against the goals
-    #[arg(long, env = "FIRSTLIGHT_GOALS", conflicts_with_all = ["scenario", "micro", "rate", "concurrency", "trace"])]
-    pub goals: bool,
-    /// With --goals: known answers to compare with, JSON with prompts that have input_ids and greedy_ids
-    #[arg(long, env = "FIRSTLIGHT_GOLDEN", value_name = "FILE.json", requires = "goals")]
-    pub golden: Option<PathBuf>,
     /// Open loop: requests arrive at random (Poisson), so many a second on average, whatever becomes of those before
     #[arg(long, env = "FIRSTLIGHT_RATE", value_name = "R", conflicts_with_all = ["concurrency", "trace"], value_parser = values::positive)]
     pub rate: Option<f64>,

@@ -19,6 +19,19 @@ pub enum Activations {
     Auto,
 }
 
+/// When sets of kernels are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autotune {
+    /// On GPUs, once.
+    Auto,
+    /// On every adapter, once.
+    On,
+    /// On every adapter, now.
+    Again,
+    /// Never; what was kept of a trial does not count either.
+    Off,
+}
+
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvCache {
@@ -36,19 +49,6 @@ impl KvCache {
             Self::Auto => auto,
         }
     }
-}
-
-/// When sets of kernels are tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Autotune {
-    /// On GPUs, once.
-    Auto,
-    /// On every adapter, once.
-    On,
-    /// On every adapter, now.
-    Again,
-    /// Never; what was kept of a trial does not count either.
-    Off,
 }
 
 /// A switch.
@@ -171,15 +171,6 @@ pub(super) fn activations(text: &str) -> Result<Activations, String> {
     }
 }
 
-pub(super) fn kv_cache(text: &str) -> Result<KvCache, String> {
-    let stored = KvFormat::ALL.into_iter().find(|format| format.name() == text);
-    match (stored, text) {
-        (Some(format), _) => Ok(KvCache::Stored(format)),
-        (None, "auto") => Ok(KvCache::Auto),
-        _ => Err("it must be f32, f16, q8 or auto".into()),
-    }
-}
-
 pub(super) fn autotune(text: &str) -> Result<Autotune, String> {
     match text {
         "auto" => Ok(Autotune::Auto),
@@ -187,6 +178,15 @@ pub(super) fn autotune(text: &str) -> Result<Autotune, String> {
         "again" => Ok(Autotune::Again),
         "off" => Ok(Autotune::Off),
         _ => Err("it must be auto, on, again or off".into()),
+    }
+}
+
+pub(super) fn kv_cache(text: &str) -> Result<KvCache, String> {
+    let stored = KvFormat::ALL.into_iter().find(|format| format.name() == text);
+    match (stored, text) {
+        (Some(format), _) => Ok(KvCache::Stored(format)),
+        (None, "auto") => Ok(KvCache::Auto),
+        _ => Err("it must be f32, f16, q8 or auto".into()),
     }
 }
 
@@ -328,11 +328,11 @@ mod tests {
         check(activations("f32"), Ok(Activations::F32));
         check(activations("i8"), Ok(Activations::I8));
         check(activations("bf16"), Err("f32, i8 or auto"));
+        check(autotune("again"), Ok(Autotune::Again));
+        check(autotune("yes"), Err("auto, on, again or off"));
         check(kv_cache("f16"), Ok(KvCache::Stored(KvFormat::F16)));
         check(kv_cache("auto"), Ok(KvCache::Auto));
         check(kv_cache("i8"), Err("f32, f16, q8 or auto"));
-        check(autotune("again"), Ok(Autotune::Again));
-        check(autotune("yes"), Err("auto, on, again or off"));
         check(dash("hello"), Err("-p TEXT"));
         check(json_target("-"), Ok(JsonTarget::Stdout));
         check(json_target("1"), Ok(JsonTarget::Stdout));

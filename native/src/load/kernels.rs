@@ -16,7 +16,7 @@ use firstlight_engine::runner::Contender;
 use firstlight_shaders::Activations;
 
 use crate::cache::{Cache, process_environment};
-use crate::cli::{self, AdapterArgs, Autotune};
+use crate::cli::{self, AdapterArgs, Autotune, KvCache};
 use crate::clock::InstantClock;
 use crate::executor::{block_on, block_on_gpu};
 use crate::failure::Failure;
@@ -83,8 +83,8 @@ pub struct Wishes<'a> {
     pub adapter: &'a AdapterArgs,
     /// The activations.
     pub activations: cli::Activations,
-    /// The KV cache.
-    pub kv_cache: cli::KvCache,
+    /// How keys and values are kept.
+    pub kv_cache: KvCache,
     /// Slots of a KV block.
     pub block_size: u32,
 }
@@ -124,7 +124,7 @@ pub fn choose(
         .filter(|choice| choice.fits(facts).is_ok())
         .collect();
     let sketch = sketch();
-    let key = TuneKey::new(facts, &sketch.shapes, activations);
+    let key = TuneKey::new(facts, &format!("{} {:?}", sketch.shapes, wishes.kv_cache), activations);
     let kept = Cache::locate(&process_environment).ok().map(|cache| cache.kernels(&key.file_name()));
     if args.autotune != Autotune::Again
         && let Some(tuned) = kept.as_deref().and_then(|path| recall(path, &key, facts))

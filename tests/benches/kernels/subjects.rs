@@ -178,23 +178,23 @@ pub fn attention(choice: KernelChoice, rows: u32, is_prompt: bool) -> Subject {
         table_pitch,
         scale: 0.125,
     };
-    let cached = u64::from(seqs * CONTEXT * KV_HEADS);
-    let [keys, values] =
-        [choice.kv.key_bytes(HEAD_DIM), choice.kv.value_bytes(HEAD_DIM)].map(|bytes| cached * bytes);
+    let slots = u64::from(seqs * CONTEXT * KV_HEADS);
+    let (key_bytes, value_bytes) =
+        (slots * choice.kv.key_bytes(HEAD_DIM), slots * choice.kv.value_bytes(HEAD_DIM));
     let contents = vec![
         Content::Bytes(bytes_of(&params).to_vec()),
         Content::of(&places),
         Content::of(&tables),
         Content::Fill(SMALL, u64::from(rows * width) * 4),
-        Content::Fill(SMALL, keys),
-        Content::Fill(SMALL, values),
+        Content::Fill(SMALL, key_bytes),
+        Content::Fill(SMALL, value_bytes),
         Content::Fill(0, u64::from(rows * y_texels) * 16),
     ];
     let attended: u64 = places.iter().map(|place| u64::from(place[1]) + 1).sum();
     let what = format!("attention, {} at {CONTEXT}", if is_prompt { "prompt" } else { "decode" });
     let program = variant.program().expect("it composes");
     Subject {
-        cold_bytes: keys + values,
+        cold_bytes: key_bytes + value_bytes,
         operations: 4 * attended * u64::from(width),
         ..between(&what, rows, program, variant.workgroups(HEADS, rows), contents)
     }
@@ -262,14 +262,14 @@ fn rope(choice: KernelChoice, rows: u32) -> Subject {
     };
     let width = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
     let places: Vec<[u32; 4]> = (0..rows).map(|row| [0, row, row, 0]).collect();
-    let cached = u64::from(rows.next_multiple_of(BLOCK_SIZE) * KV_HEADS);
+    let slots = u64::from(rows.next_multiple_of(BLOCK_SIZE) * KV_HEADS);
     let contents = vec![
         Content::Bytes(bytes_of(&rope_kv_write::Params { pitch: width / 4 }).to_vec()),
         Content::of(&places),
         Content::Fill(SMALL, u64::from(rows * HEAD_DIM) * 4),
         Content::Fill(SMALL, u64::from(rows * width) * 4),
-        Content::Fill(0, cached * choice.kv.key_bytes(HEAD_DIM)),
-        Content::Fill(0, cached * choice.kv.value_bytes(HEAD_DIM)),
+        Content::Fill(0, slots * choice.kv.key_bytes(HEAD_DIM)),
+        Content::Fill(0, slots * choice.kv.value_bytes(HEAD_DIM)),
     ];
     between("rope and KV", rows, variant.program().expect("it composes"), variant.workgroups(rows), contents)
 }

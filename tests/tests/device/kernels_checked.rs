@@ -21,8 +21,8 @@ const LANES: KernelChoice = KernelChoice {
     quads: false,
     sample_on: SampleOn::Cpu,
     activations: Activations::F32,
-    kv: KvFormat::F32,
     tile_arithmetic: Arithmetic::F32,
+    kv: KvFormat::F32,
 };
 
 /// The kernels of GPUs with four columns a thread, and the same with tiles in half precision.
