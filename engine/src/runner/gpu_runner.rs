@@ -3,17 +3,19 @@
 //! Never decides what runs; takes no GPU memory in a step. Invariant: what a step writes fits the buffers taken at load,
 //! because the batch keeps the limits they were taken for.
 
+mod made_up;
+mod refusals;
+
 use firstlight_shaders::sample;
 
-use super::{ModelRunner, RunnerError, RunnerOutput, StepProfile, StepShape};
-use crate::error::LoadError;
+use self::refusals::{check_activations, check_limits, shapes};
+use super::{ModelRunner, RunnerError, RunnerOutput};
 use crate::gpu::{
-    self, Buffer, Device, Dispatch, Elapsed, KernelCache, KernelChoice, MatmulShape, Pass, Shapes, Stage,
-    Submitted, TIMESTAMP_BYTES, Timestamps, Timing, Wanted,
+    self, Buffer, Device, Dispatch, Elapsed, KernelCache, KernelChoice, Pass, Stage, Submitted,
+    TIMESTAMP_BYTES, Timestamps, Timing, Wanted,
 };
 use crate::model::{
-    Checkpoint, Llama, LoadFailure, LoadProgress, MatrixLoader, PassLimits, Planner, TensorRole,
-    WeightSource, llama,
+    Checkpoint, Llama, LoadFailure, LoadProgress, MatrixLoader, PassLimits, Planner, WeightSource, llama,
 };
 use crate::request::SampledToken;
 use crate::sampling;
@@ -188,94 +190,9 @@ impl GpuRunner {
         Ok(floats.chunks(self.model.logits_pitch as usize).map(|row| row[..vocab_size].to_vec()).collect())
     }
 
-    /// Runs `shape` twice, whole and cut into its dispatches, on sequences made up of token 0: the first blocks of the KV
-    /// cache are written over. `None` where the adapter has no clock, or too few stamps for so many dispatches.
-    ///
-    /// # Errors
-    /// As a step. Our bug: a shape beyond the limits that the runner was loaded with.
-    pub async fn profile_step(&mut self, shape: StepShape) -> Result<Option<StepProfile>, RunnerError> {
-        let parts = Timestamps::of_parts(&self.device, self.model.dispatches.len() as u32);
-        let (Some(_), Some(parts)) = (&self.timestamps, parts) else { return Ok(None) };
-        let whole_ns = self.time_step(shape).await?.unwrap_or_default();
-        let pass = self.made_up(shape, Timing::ByDispatch(&parts));
-        let readback = self.device.readback("profile read-back", parts.bytes()).await;
-        let readback = readback.map_err(|error| RunnerError::OutOfMemory(error.to_string()))?;
-        let (_, cut) = gpu::run(&self.device, &pass, &readback).await?;
-        let mut profile = StepProfile { whole_ns, kernels: Vec::new() };
-        for (idx, ns) in cut.parts {
-            let dispatch = &self.model.dispatches[idx];
-            let (macs, bytes) = dispatch_work(dispatch, &pass, shape);
-            let rows = pass.extent(dispatch);
-            profile.add(dispatch.kernel(rows).name(), ns, macs, bytes);
-        }
-        Ok(Some(profile))
-    }
-
-    /// Runs `shape` once, as [`GpuRunner::profile_step`] does; the nanoseconds of its pass on the GPU's clock, `None` where
-    /// there is none.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn time_step(&mut self, shape: StepShape) -> Result<Option<u64>, RunnerError> {
-        self.make_up(shape)?;
-        let timing = self.timestamps.as_ref().map_or(Timing::Off, Timing::Whole);
-        let (_, elapsed) = gpu::run(&self.device, &self.made_up(shape, timing), &self.readbacks[0]).await?;
-        Ok(elapsed.pass_ns)
-    }
-
-    /// Multiply-adds of `shape`, and the bytes that it has to move at least.
-    pub fn work_of(&self, shape: StepShape) -> (u64, u64) {
-        let pass = self.made_up(shape, Timing::Off);
-        let works = pass.dispatches.iter().map(|dispatch| dispatch_work(dispatch, &pass, shape));
-        works.fold((0, 0), |(macs, bytes), (m, b)| (macs + m, bytes + b))
-    }
-
     /// The sizes that it was loaded with.
     pub fn limits(&self) -> PassLimits {
         self.limits
-    }
-
-    /// The pass over what [`GpuRunner::make_up`] wrote.
-    fn made_up<'a>(&'a self, shape: StepShape, timing: Timing<'a>) -> Pass<'a> {
-        Pass {
-            copies: &[],
-            dispatches: &self.model.dispatches,
-            rows: shape.num_rows(),
-            samples: shape.num_seqs,
-            wanted: &[],
-            timing,
-        }
-    }
-
-    /// Writes the arrays of a made-up step.
-    fn make_up(&mut self, shape: StepShape) -> Result<(), RunnerError> {
-        let StepShape { num_seqs, tokens_per_seq, context } = shape;
-        let blocks_per_seq = context.div_ceil(self.limits.block_size);
-        if tokens_per_seq == 0
-            || context < tokens_per_seq
-            || num_seqs > self.limits.max_num_seqs
-            || shape.num_rows() > self.limits.max_batch_tokens
-            || context > self.limits.max_model_len
-            || blocks_per_seq * num_seqs > self.limits.num_blocks
-        {
-            return Err(RunnerError::Internal(format!("{shape:?} exceeds {:?}", self.limits)));
-        }
-        let (mut rows, mut sample_rows) = (Vec::new(), Vec::new());
-        // They are written over.
-        self.tables.clear();
-        for seq in 0..num_seqs {
-            let blocks: Vec<u32> = (0..blocks_per_seq).map(|block| seq * blocks_per_seq + block).collect();
-            let table = u64::from(seq) * u64::from(self.model.table_pitch) * 4;
-            self.device.write(&self.model.block_tables, table, bytemuck::cast_slice(&blocks));
-            for position in context - tokens_per_seq..context {
-                let slot = blocks[0] * self.limits.block_size + position;
-                rows.extend([0, position, slot, seq]);
-            }
-            sample_rows.push((seq + 1) * tokens_per_seq - 1);
-        }
-        self.device.write(&self.model.rows, 0, bytemuck::cast_slice(&rows));
-        self.device.write(&self.model.sample_rows, 0, bytemuck::cast_slice(&sample_rows));
-        Ok(())
     }
 
     /// Bytes of the tokens that the GPU chose, in front of what else comes back.
@@ -421,15 +338,6 @@ impl GpuRunner {
     }
 }
 
-/// Multiply-adds of one dispatch of a made-up step, and the bytes that it has to move at least.
-fn dispatch_work(dispatch: &Dispatch, pass: &Pass<'_>, shape: StepShape) -> (u64, u64) {
-    let (rows, work) = (u64::from(pass.extent(dispatch)), dispatch.work());
-    let in_cache = u64::from(shape.num_seqs) * u64::from(shape.context);
-    let macs = work.macs_per_row * rows + work.macs_per_position * shape.num_attended();
-    let bytes = work.weight_bytes + work.bytes_per_row * rows + work.bytes_per_position * in_cache;
-    (macs, bytes)
-}
-
 /// The times of a pass that was timed by stage.
 fn stage_times(elapsed: &Elapsed, dispatches: &[Dispatch]) -> StageTimes {
     let mut times = StageTimes::default();
@@ -464,73 +372,4 @@ impl ModelRunner for GpuRunner {
     fn profile(&mut self, on: bool) {
         self.by_stage = on;
     }
-}
-
-/// What the self-test has to know of a model.
-fn shapes<S: WeightSource>(
-    checkpoint: &Checkpoint<S>,
-    limits: PassLimits,
-    products: Vec<MatmulShape>,
-) -> Shapes {
-    let config = checkpoint.config();
-    let embedding = checkpoint.tensor(TensorRole::Embedding);
-    Shapes {
-        embeddings: embedding.map(|info| info.dtype).into_iter().collect(),
-        hidden_size: config.hidden_size,
-        num_heads: config.num_heads,
-        num_kv_heads: config.num_kv_heads,
-        head_dim: config.head_dim,
-        block_size: limits.block_size,
-        products,
-    }
-}
-
-/// Refuses activations that the layers' products cannot take.
-fn check_activations<S: WeightSource>(
-    checkpoint: &Checkpoint<S>,
-    choice: KernelChoice,
-    adapter: &str,
-) -> Result<(), LoadError> {
-    let name = choice.activations.name();
-    let refuse =
-        |reason: String| Err(LoadError::Activations { name: checkpoint.config().name.clone(), reason });
-    if !choice.has(choice.activations) {
-        return refuse(format!("{name} activations on {adapter}: its kernels multiply f32 alone"));
-    }
-    let other = checkpoint
-        .tensors()
-        .find(|(role, info)| role.is_layer_matrix() && !choice.activations.multiply(info.dtype));
-    match other {
-        None => Ok(()),
-        Some((_, info)) => refuse(format!(
-            "{name} activations, which Q4_0 and Q4_1 weights take: the tensor {} is {}",
-            info.name,
-            info.dtype.title()
-        )),
-    }
-}
-
-/// Refuses limits that the kernels cannot keep.
-fn check_limits<S: WeightSource>(checkpoint: &Checkpoint<S>, limits: PassLimits) -> Result<(), LoadError> {
-    let config = checkpoint.config();
-    let refuse = |reason: String| Err(LoadError::Unsupported { name: config.name.clone(), reason });
-    if limits.block_size == 0 || !limits.block_size.is_multiple_of(8) || limits.block_size > 256 {
-        return refuse(format!(
-            "a block size of {}; it must be a multiple of 8 up to 256",
-            limits.block_size
-        ));
-    }
-    if limits.max_batch_tokens == 0 || limits.max_batch_tokens > 16_384 {
-        return refuse(format!("{} tokens in a batch; it must be 1 to 16384", limits.max_batch_tokens));
-    }
-    if limits.max_num_seqs == 0 || limits.max_num_seqs > 256 {
-        return refuse(format!("{} sequences in a batch; it must be 1 to 256", limits.max_num_seqs));
-    }
-    if limits.max_model_len == 0 || limits.max_model_len > config.max_context {
-        return refuse(format!(
-            "a context of {} tokens; the model was made for {}",
-            limits.max_model_len, config.max_context
-        ));
-    }
-    Ok(())
 }
