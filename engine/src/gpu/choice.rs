@@ -85,7 +85,7 @@ impl KernelChoice {
             subgroups,
             sample_on: SampleOn::Cpu,
             activations: Activations::F32,
-            // Half the gathers of attention. Without 8 lanes it makes none, and is a small part of a step.
+            // Half the gathers of attention; without them unpacking costs what the reads save.
             kv: if subgroups { KvFormat::F16 } else { KvFormat::F32 },
         }
     }
