@@ -17,9 +17,10 @@ use super::{
 
 const ROUNDED: [KvFormat; 2] = [KvFormat::F16, KvFormat::Q8];
 
+/// Halves are as good as exact. 8 bits are near enough to be an option, and not to be anybody's default.
 #[test]
 fn rounded_caches_lead_astray_by_little() {
-    for (kv, nats, agreement) in [(KvFormat::F16, 1e-5, 0.995), (KvFormat::Q8, 0.002, 0.98)] {
+    for (kv, nats, agreement) in [(KvFormat::F16, 1e-5, 0.998), (KvFormat::Q8, 0.002, 0.97)] {
         let mut runners = beside_exact(|choice| KernelChoice { kv, ..choice });
         let (golden, held) = measured(&format!("KV cache in {}", kv.name()), &mut runners);
         for all in [Some(golden), held].into_iter().flatten() {
