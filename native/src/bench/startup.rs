@@ -73,7 +73,7 @@ struct StartupJson {
 /// Starts this program as often as `args` say, in turns cold and warm, and shows the medians.
 ///
 /// # Errors
-/// A start that failed, in its own words, with its exit code.
+/// A start that failed, in its own words.
 pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     let (mut cold, mut warm) = (Vec::new(), Vec::new());
     // Fills the driver's own cache, and the system's of files.
