@@ -248,7 +248,7 @@ impl GpuRunner {
     }
 
     /// Writes the arrays of a made-up step.
-    fn make_up(&self, shape: StepShape) -> Result<(), RunnerError> {
+    fn make_up(&mut self, shape: StepShape) -> Result<(), RunnerError> {
         let StepShape { num_seqs, tokens_per_seq, context } = shape;
         let blocks_per_seq = context.div_ceil(self.limits.block_size);
         if tokens_per_seq == 0
