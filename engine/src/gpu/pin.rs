@@ -248,8 +248,7 @@ pub(super) mod tests {
     #[test]
     fn a_file_pins_what_it_names_or_says_what_is_wrong() {
         let (lavapipe, narrow, gpu) = (facts(true, 8), facts(true, 4), facts(false, 32));
-        let in_buffers =
-            "matmul lanes, weights in buffers, with subgroups, sampling on the CPU, f32 activations";
+        let in_buffers = "weights in buffers and work in textures, with subgroups, sampling on the CPU";
         check(r#"{"weights": "buffer", "sampling": "cpu"}"#, &lavapipe, in_buffers);
         check(r#"{"choice": {"weights": "buffer", "sampling": "cpu"}}"#, &lavapipe, in_buffers);
         check("{", &lavapipe, "it is no JSON");
@@ -264,6 +263,8 @@ pub(super) mod tests {
             "8 or more lanes are needed, and an adapter has subgroups of 4",
         );
         check(r#"{"subgroups": "on"}"#, &facts(true, 0), "an adapter has none");
+        check(r#"{"fours": "on"}"#, &lavapipe, "fours are for where subgroups are off");
+        check(r#"{"kv": "q8"}"#, &lavapipe, "q8 KV cache");
         check(r#"{"weights": "texture"}"#, &gpu, "weights and work must be buffer");
         check(r#"{"activations": "i8"}"#, &gpu, "activations must be f32");
         check(r#"{"matmul": "quads"}"#, &gpu, "matmul quads, weights in buffers, without subgroups");
