@@ -40,11 +40,11 @@ impl Size {
 /// # Errors
 /// What could not be brought, written or measured.
 pub fn run(size: Size) -> Result<(), String> {
-    let start = Instant::now();
     let workspace = Workspace::find()?;
     vulkan::ensure()?;
     workspace.build_binary()?;
     let file = model::ensure(&workspace)?;
+    let start = Instant::now();
     let shape = size.shape();
     let random = workspace.target_folder().join("gpu").join(format!("{}.gguf", shape.name));
     shape.ensure(&random)?;
