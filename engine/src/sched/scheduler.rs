@@ -349,7 +349,6 @@ impl Scheduler {
     }
 
     /// Ends everyone whose time is up, wherever they are.
-    #[expect(clippy::vec_box, reason = "timelines are handed on in the boxes that they live in")]
     pub fn expire(&mut self, now: Nanos) -> Vec<Box<RequestTimeline>> {
         let mut ended = Vec::new();
         while let Some(&(at, id)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
