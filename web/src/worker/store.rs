@@ -217,17 +217,6 @@ impl Store {
         }
     }
 
-    /// What was kept of a trial of kernels under this name.
-    pub async fn kernels(&self, name: &str) -> Option<String> {
-        text_of(&self.root, name).await
-    }
-
-    /// Keeps it.
-    pub async fn set_kernels(&self, name: &str, text: &str) {
-        // If it cannot be kept, they are tried again.
-        let _ = write_text(&self.root, name, text).await;
-    }
-
     async fn tested(&self) -> Vec<String> {
         let text = text_of(&self.root, TESTED).await;
         text.and_then(|text| serde_json::from_slice(text.as_bytes()).ok()).unwrap_or_default()

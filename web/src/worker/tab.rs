@@ -4,7 +4,6 @@
 //! [`crate::protocol`] says, every ask ends in one `Finished`, whatever becomes of the device.
 
 mod engine_loop;
-mod kernels;
 mod model;
 mod room;
 

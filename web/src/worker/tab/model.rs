@@ -8,8 +8,8 @@ use std::sync::Arc;
 use firstlight_engine::artifact;
 use firstlight_engine::engine::{Engine, EngineConfig};
 use firstlight_engine::error::{DeviceError, LoadError};
-use firstlight_engine::gpu::{AdapterFacts, Device, DeviceOptions};
-use firstlight_engine::model::{Checkpoint, LoadFailure, LoadProgress, Sketch};
+use firstlight_engine::gpu::{AdapterFacts, Device, DeviceOptions, KernelChoice};
+use firstlight_engine::model::{Checkpoint, LoadFailure, LoadProgress};
 use firstlight_engine::runner::{GpuRunner, Place};
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::{Preparer, Tokenizer};
@@ -22,7 +22,7 @@ use super::super::clock::PageClock;
 use super::super::meter::Meter;
 use super::super::obtain::Obtained;
 use super::super::store::Store;
-use super::{kernels, room};
+use super::room;
 use crate::protocol::{Backend, BackendKind, EngineSettings, KvCache, Stage};
 
 /// The most bytes of one text file of a model: the largest published tokenizers have some 35 MB.
@@ -39,7 +39,6 @@ pub struct Loader {
     activations: Activations,
     kv: KvCache,
     store: Option<Store>,
-    clock: PageClock,
     place: RunnerPlace,
 }
 
@@ -79,8 +78,9 @@ pub async fn open(
     let eos_tokens = artifact::end_tokens(checkpoint.config(), tokenizer.as_deref());
     let options = DeviceOptions { default_limits: settings.default_limits };
     let activations = if settings.i8_activations { Activations::I8 } else { Activations::F32 };
-    let (kv, place) = (settings.kv, RunnerPlace::default());
-    let loader = Loader { checkpoint, limits, options, activations, kv, store, clock: clock.clone(), place };
+    let kv = settings.kv;
+    let loader =
+        Loader { checkpoint, limits, options, activations, kv, store, place: RunnerPlace::default() };
     let adapter = loader.load().await?;
     let fingerprint = format!("{limits:?} {} {adapter}", model.name);
     let config = EngineConfig {
@@ -154,15 +154,9 @@ impl Loader {
     pub async fn load(&self) -> Result<String, String> {
         drop(self.place.take());
         let device = open_device(self.options).await?;
-        let wanted = kernels::Wanted {
-            options: self.options,
-            activations: self.activations,
-            kv: self.kv,
-            block_size: self.limits.block_size,
-        };
-        let sketch = Sketch::of(&self.checkpoint);
-        let choice =
-            kernels::choose(&wanted, device.facts(), &sketch, self.store.as_ref(), &self.clock).await;
+        let own = KernelChoice::for_adapter(device.facts());
+        let kv = self.kv.stored().unwrap_or(own.kv);
+        let choice = KernelChoice { activations: self.activations, kv, ..own };
         let name = adapter_name(device.facts());
         let described = format!("{name}: {choice}");
         // Other kernels after an update of ours or of the browser are to be tested anew.
@@ -232,11 +226,7 @@ fn user_agent() -> String {
     scope.navigator().user_agent().unwrap_or_default()
 }
 
-/// A device of the strongest adapter.
-///
-/// # Errors
-/// What a person can do about a browser that gives none.
-pub async fn open_device(options: DeviceOptions) -> Result<Device, String> {
+async fn open_device(options: DeviceOptions) -> Result<Device, String> {
     let instance = Rc::new(wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle()));
     let wanted = wgpu::RequestAdapterOptions {
         power_preference: wgpu::PowerPreference::HighPerformance,
