@@ -154,10 +154,10 @@ def logprobs_are_the_references(server):
     (top,) = logprobs.top_logprobs
     likely = sorted(top.values(), reverse=True)
     equal(len(likely), 5)
-    # A difference of log-probabilities is one of logits, which the reference has.
+    # A difference of log-probabilities is one of logits, which the reference has; keys and values are rounded to f16 here.
     for mine, logit in zip(likely, golden["top20_logits"]):
         difference = (mine - likely[0]) - (logit - golden["top20_logits"][0])
-        assert abs(difference) < 1e-3, f"{likely} against {golden['top20_logits'][:5]}"
+        assert abs(difference) < 1e-2, f"{likely} against {golden['top20_logits'][:5]}"
     assert logprobs.token_logprobs == [likely[0]] and sum(map(math.exp, likely)) < 1, logprobs
     body = ask("Say hi.", logprobs=True, top_logprobs=3)
     choice = client(server).chat.completions.create(**body).choices[0]
