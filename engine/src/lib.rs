@@ -9,6 +9,7 @@ pub mod engine;
 pub mod error;
 pub mod gpu;
 pub mod model;
+pub mod order;
 pub mod policy;
 pub mod refusal;
 pub mod report;

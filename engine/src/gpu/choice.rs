@@ -155,7 +155,9 @@ impl KernelChoice {
             work_home: if subgroups { Home::Texture } else { Home::Buffer },
             subgroups,
             quads: !subgroups && facts.subgroups && facts.subgroup_min_size >= 4,
-            sample_on: SampleOn::Gpu,
+            // Where the CPU does both, a step that is submitted ahead gains nothing: encoding it takes the cores that
+            // compute. And logits are in its memory already.
+            sample_on: SampleOn::Cpu,
             activations: Activations::F32,
             tile_arithmetic: Arithmetic::F32,
             // Half the gathers of attention. Without 8 lanes attention gathers nothing, and is a small part of a step.

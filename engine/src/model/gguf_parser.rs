@@ -9,6 +9,7 @@ use super::gguf::GgufValue;
 use firstlight_shaders::WeightFormat;
 
 use super::source::TensorInfo;
+use crate::order::sort_by_number;
 
 /// Headers of real models (a vocabulary of 256 thousand and its merges) are below 16 MiB.
 pub(super) const MAX_HEADER_BYTES: u64 = 64 << 20;
@@ -127,7 +128,7 @@ fn place(tensors: &mut [TensorInfo], data_start: u64, file_bytes: u64) -> Result
         tensor.offset = start;
     }
     let mut by_offset: Vec<&TensorInfo> = tensors.iter().collect();
-    by_offset.sort_unstable_by_key(|tensor| tensor.offset);
+    sort_by_number(&mut by_offset, |tensor| tensor.offset);
     for pair in by_offset.windows(2) {
         if pair[0].offset + pair[0].num_bytes > pair[1].offset {
             return broken(format!("the tensors {} and {} overlap", pair[0].name, pair[1].name));

@@ -13,6 +13,7 @@ use crate::gpu::{
     Binding, Buffer, Device, Dispatch, Extent, KernelCache, KernelChoice, MatmulShape, MatmulTile, Resource,
     Stage, Tile, Work, run_first,
 };
+use crate::order::sort_by_number;
 
 /// A buffer of rows.
 pub struct RowBuffer {
@@ -137,7 +138,7 @@ impl<'a> Planner<'a> {
         self.run_new();
         self.num_run = 0;
         let mut dispatches = std::mem::take(&mut self.dispatches);
-        dispatches.sort_by_key(Dispatch::stage);
+        sort_by_number(&mut dispatches, |dispatch| dispatch.stage() as u64);
         dispatches
     }
 

@@ -56,7 +56,7 @@ pub fn files_of_model(names: &[String]) -> Result<Vec<String>, NoModel> {
         return Ok(companions.chain(shards).collect());
     }
     let mut ggufs = ending(".gguf");
-    ggufs.sort();
+    ggufs.sort_unstable();
     match ggufs.len() {
         0 => Err(NoModel::Nothing),
         1 => Ok(ggufs),

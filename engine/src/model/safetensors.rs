@@ -14,6 +14,7 @@ use firstlight_shaders::WeightFormat;
 
 use super::source::{TensorInfo, WeightSource, malformed, read_range, unsupported};
 use crate::error::LoadError;
+use crate::order::sort_by_number;
 
 /// A thousand layers need less than 2 MiB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
@@ -137,7 +138,7 @@ fn tensor(
 /// The format has the data filled from its first byte to its last: an overlap or a gap is damage.
 fn check_places(
     file: &str,
-    tensors: &mut [TensorInfo],
+    tensors: &mut Vec<TensorInfo>,
     data_start: u64,
     file_bytes: u64,
 ) -> Result<(), LoadError> {
@@ -145,7 +146,7 @@ fn check_places(
     if let Some(twice) = tensors.iter().find(|tensor| !names.insert(tensor.name.clone())) {
         return Err(malformed(file, format!("the tensor {} occurs twice", twice.name)));
     }
-    tensors.sort_unstable_by_key(|tensor| tensor.offset);
+    sort_by_number(tensors, |tensor| tensor.offset);
     let mut expected = data_start;
     for tensor in tensors {
         if tensor.offset != expected {

@@ -13,6 +13,7 @@ use super::buckets::gaps;
 use super::latency::host_id;
 use super::{ReportWindow, nearest_rank};
 use crate::clock::Nanos;
+use crate::order::sort_by_number;
 use crate::request::RequestId;
 use crate::timeline::{Place, RequestTimeline, StepRecord, StepRing};
 
@@ -233,7 +234,7 @@ fn chunks_of_others(step: &StepRecord, id: RequestId) -> Vec<SharedChunk> {
     let others = step.prefill.iter().filter(|(other, _)| *other != id);
     let mut chunks: Vec<SharedChunk> =
         others.map(|(id, tokens)| SharedChunk { id: *id, tokens: *tokens }).collect();
-    chunks.sort_by_key(|chunk| std::cmp::Reverse(chunk.tokens));
+    sort_by_number(&mut chunks, |chunk| u64::from(u32::MAX - chunk.tokens));
     chunks
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::nearest_rank;
 use crate::clock::Nanos;
+use crate::order::sort_pairs;
 use crate::timeline::{RequestTimeline, StepRecord, StepRing};
 
 /// The gaps of one bucket, in nanoseconds; there is at least one.
@@ -98,7 +99,7 @@ pub(super) fn by_batch_and_position<'t>(
     steps: &StepRing,
 ) -> (GapsByBatch, Vec<PositionBucket>) {
     let sizes = BatchSizes::of(steps);
-    let mut by_batch: Vec<(u32, Nanos)> = Vec::new();
+    let mut by_batch: Vec<(u64, Nanos)> = Vec::new();
     let mut by_position: [Vec<Nanos>; 64] = std::array::from_fn(|_| Vec::new());
     let mut forgotten = 0;
     for timeline in timelines {
@@ -108,15 +109,15 @@ pub(super) fn by_batch_and_position<'t>(
             let position = prompt + idx as u64;
             by_position[position.ilog2() as usize].push(gap);
             match timeline.token_step().get(idx).and_then(|id| sizes.get(*id)) {
-                Some(batch) => by_batch.push((batch, gap)),
+                Some(batch) => by_batch.push((batch.into(), gap)),
                 None => forgotten += 1,
             }
         }
     }
-    by_batch.sort_unstable();
+    sort_pairs(&mut by_batch);
     let batches = by_batch.chunk_by(|a, b| a.0 == b.0).filter_map(|alike| {
         let gaps = figures(alike.iter().map(|(_, gap)| *gap).collect())?;
-        Some(BatchBucket { batch: alike.first()?.0, gaps })
+        Some(BatchBucket { batch: u32::try_from(alike.first()?.0).ok()?, gaps })
     });
     let positions = by_position.into_iter().enumerate().filter_map(|(log2, gaps)| {
         let from = 1u64 << log2;

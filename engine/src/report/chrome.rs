@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::clock::Nanos;
+use crate::order::sort_by_number;
 use crate::timeline::{RequestTimeline, StepRecord, StepRing};
 
 /// The tracks: the engine's steps and counters are one process of the trace, the requests another.
@@ -96,7 +97,7 @@ pub fn chrome_trace<'t>(
     };
     steps.iter().filter(within).for_each(|step| draw_step(step, &mut events));
     // Stable: events of one instant keep the order in which spans open and close.
-    events.sort_by_key(|event| event.at);
+    sort_by_number(&mut events, |event| event.at);
     let mut all = track_names();
     all.append(&mut events);
     ChromeTrace { events: all, display_time_unit: "ms" }

@@ -17,6 +17,7 @@ use super::{
     ReportContext, ReportWindow, SlowestGap, SumMismatch, TtftSums, nearest_rank, slowest_gap_of,
 };
 use crate::clock::Nanos;
+use crate::order::sort_by_number;
 use crate::request::{FinishReason, RequestId};
 use crate::timeline::{Parts, RequestTimeline, StepRing};
 
@@ -296,7 +297,7 @@ fn wholes(window: &ReportWindow) -> Wholes {
 fn ranked(window: &ReportWindow, ttft: fn(&RequestTimeline) -> Option<Nanos>) -> Vec<RankedRequest> {
     let mut order: Vec<(Nanos, &RequestTimeline)> =
         window.iter().filter_map(|timeline| Some((ttft(timeline)?, timeline))).collect();
-    order.sort_by_key(|(ttft, _)| *ttft);
+    sort_by_number(&mut order, |(ttft, _)| *ttft);
     let at = |percentile: u32| {
         let rank = nearest_rank(percentile, order.len());
         let (ttft, timeline) = order.get(rank.checked_sub(1)?)?;

@@ -15,6 +15,7 @@ use super::quoting::MarkedText;
 use super::sentence_piece::SentencePiece;
 use super::token_bytes::{Spelling, TokenBytes};
 use crate::error::LoadError;
+use crate::order::sort_by_number;
 use crate::request::RejectReason;
 
 /// The largest vocabulary that is taken; the largest published ones have a quarter of it.
@@ -115,7 +116,7 @@ impl Tokenizer {
             )));
         }
         let mut added: Vec<_> = parts.inner.get_added_tokens_decoder().into_iter().collect();
-        added.sort_unstable_by_key(|(id, _)| *id);
+        sort_by_number(&mut added, |(id, _)| u64::from(*id));
         let specials: Vec<String> = (added.iter())
             .filter(|(_, token)| token.special)
             .map(|(_, token)| token.content.clone())

@@ -7,6 +7,7 @@ use std::fmt;
 
 use firstlight_engine::clock::Clock;
 use firstlight_engine::engine::{Engine, EngineConfig};
+use firstlight_engine::gpu::SampleOn;
 use firstlight_engine::request::{HostStamps, Request, RequestId, SamplingParams};
 use firstlight_engine::runner::GpuRunner;
 use firstlight_engine::sched::SchedulerConfig;
@@ -48,7 +49,9 @@ pub fn measure(runner: &mut GpuRunner, limits: &SchedulerConfig, turns: u32) -> 
     let most = limits.max_num_seqs.min(limits.max_batch_tokens);
     let mut paces = Vec::new();
     for num_seqs in [1, 8].into_iter().filter(|n| *n <= most) {
-        let mut turned = [Turn::default(), Turn::default()];
+        // Tokens that the CPU chooses are known to no step before they are read.
+        let ways = if runner.choice().sample_on == SampleOn::Gpu { 2 } else { 1 };
+        let mut turned: Vec<Turn> = (0..ways).map(|_| Turn::default()).collect();
         for _ in 0..turns {
             for (ahead, turn) in turned.iter_mut().enumerate() {
                 turn.take(runner, limits, num_seqs, ahead == 1)?;

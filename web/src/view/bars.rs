@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use firstlight_engine::clock::Nanos;
+use firstlight_engine::order::sort_by_number;
 use firstlight_engine::report::LatencyReport;
 use firstlight_engine::timeline::{EngineParts, Parts, TimelineRecord};
 
@@ -111,7 +112,7 @@ pub fn requests(sealed: &VecDeque<TimelineRecord>) -> Vec<Bar> {
         Some(Bar { name: one.engine_id.to_string(), engine_id, n: 1, whole, segments: some(segments) })
     };
     let mut bars: Vec<Bar> = sealed.iter().rev().filter_map(bar).take(MOST_BARS).collect();
-    bars.sort_by_key(|bar| std::cmp::Reverse(bar.whole));
+    sort_by_number(&mut bars, |bar| u64::MAX - bar.whole);
     bars
 }
 

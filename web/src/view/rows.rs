@@ -3,6 +3,7 @@
 //! Invariant: at most [`MOST_LANES`], in the order in which they came.
 
 use firstlight_engine::clock::Nanos;
+use firstlight_engine::order::{sort_by_number, sort_pairs};
 use firstlight_engine::timeline::{Place, TimelineRecord};
 
 use super::session::Session;
@@ -15,7 +16,7 @@ pub fn shown(session: &Session) -> Vec<u64> {
     let all = session.sealed.iter().rev().take(MOST_LANES).chain(session.live.values());
     let mut rows: Vec<(Nanos, u64)> =
         all.map(|one| (one.stamps.received.unwrap_or(0), one.engine_id.0)).collect();
-    rows.sort_unstable();
+    sort_pairs(&mut rows);
     rows.dedup();
     let over = rows.len().saturating_sub(MOST_LANES);
     rows.drain(..over);
@@ -50,7 +51,7 @@ pub fn last_burst(session: &Session) -> Option<(Nanos, Nanos)> {
     let sealed = session.sealed.iter().rev().take(MOST_LANES);
     let mut spans: Vec<(Nanos, Nanos)> =
         sealed.chain(session.live.values()).filter_map(|one| span(one, session.now)).collect();
-    spans.sort_unstable_by_key(|(_, to)| std::cmp::Reverse(*to));
+    sort_by_number(&mut spans, |(_, to)| u64::MAX - to);
     let mut spans = spans.into_iter();
     let mut burst = spans.next()?;
     for (from, to) in spans {
