@@ -117,7 +117,9 @@ await claims({
     await ready();
     const since = await to.heardSoFar(page);
     const lost = await to.answers(page, [hello.text, capital.text], async () => {
-      await to.hears(page, ["text"], { since, count: 4 });
+      // Until both have begun.
+      const begun = async (count) => (await to.hears(page, ["text"], { since, count })).map(({ ask }) => ask);
+      for (let count = 4; new Set(await begun(count)).size < 2; count++);
       assert((await destroyDevices(page)) >= 1, "there is a device");
     });
     for (const { reason, detail, ids, timeline } of lost) {
