@@ -27,6 +27,7 @@ pub mod probe;
 pub mod progress;
 pub mod quota;
 pub mod run;
+pub mod scratch;
 pub mod serve;
 pub mod session;
 pub mod sizing;

@@ -54,34 +54,14 @@ pub fn limits(args: &EngineArgs, config: &ModelConfig, kv: KvFormat) -> Result<S
 
 #[cfg(test)]
 mod tests {
-    use firstlight_engine::model::{Activation, RopeLayout, RopeScaling};
+    use firstlight_engine::model::Sketch;
 
     use super::*;
     use crate::cli::{Command, Parsed, parse};
 
     /// SmolLM2-135M: 46,080 bytes a token in f32, 8,192 tokens of context.
     fn model() -> ModelConfig {
-        ModelConfig {
-            name: "m".into(),
-            hidden_size: 576,
-            intermediate_size: 1536,
-            num_layers: 30,
-            num_heads: 9,
-            num_kv_heads: 3,
-            head_dim: 64,
-            vocab_size: 49_152,
-            max_context: 8192,
-            rms_norm_eps: 1e-5,
-            rope_theta: 1e5,
-            rope_scaling: RopeScaling::None,
-            rope_layout: RopeLayout::Halves,
-            tie_embeddings: true,
-            attention_bias: false,
-            mlp_bias: false,
-            activation: Activation::Silu,
-            bos_token: None,
-            eos_tokens: vec![2],
-        }
+        Sketch::of_default_model().checkpoint.config().clone()
     }
 
     fn check(flags: &str, expected: Result<(u32, u32), &str>) {

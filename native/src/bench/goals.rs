@@ -12,11 +12,11 @@ use firstlight_engine::runner::{GpuRunner, StepShape};
 use firstlight_engine::text::PromptInput;
 use serde::{Deserialize, Serialize};
 
-use super::micro::{self, Opened, Peaks};
+use super::micro::{self, Opened};
 use crate::ask::Ask;
 use crate::cli::{BenchArgs, JsonTarget};
 use crate::clock::InstantClock;
-use crate::doctor;
+use crate::doctor::{self, measures::Peaks};
 use crate::executor::block_on_gpu;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;

@@ -3,16 +3,15 @@
 //! Kernels run without engine and scheduler; the loop around them is measured by `pace`. Invariant: the rows of a table sum to
 //! the step that stands under them; what the cuts between its kernels cost, or hide, is a row of its own.
 
-use firstlight_engine::gpu::{Device, KernelCache};
 use firstlight_engine::runner::{GpuRunner, StepProfile, StepShape};
 use firstlight_engine::sched::SchedulerConfig;
-use firstlight_shaders::{Home, KvFormat};
+use firstlight_shaders::KvFormat;
 use serde::Serialize;
 
 use super::pace::{self, Pace};
 use crate::cache::{Cache, process_environment};
 use crate::cli::{BenchArgs, JsonTarget};
-use crate::doctor::measures;
+use crate::doctor::measures::Peaks;
 use crate::executor::block_on_gpu;
 use crate::failure::Failure;
 use crate::load::gpu;
@@ -122,15 +121,6 @@ const SHAPES: [StepShape; 5] = [
     StepShape { num_seqs: 1, tokens_per_seq: 64, context: 1024 },
 ];
 
-/// What the adapter can do at best, by `doctor`'s kernels.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Peaks {
-    /// f32 arithmetic.
-    pub gflops: f64,
-    /// Memory bandwidth.
-    pub gb_per_s: f64,
-}
-
 /// The result as JSON.
 #[derive(Debug, Serialize)]
 struct MicroJson {
@@ -139,24 +129,6 @@ struct MicroJson {
     peaks: Peaks,
     steps: Vec<Table>,
     paces: Vec<Pace>,
-}
-
-impl Peaks {
-    /// Memory where the weights live, at `home`.
-    ///
-    /// # Errors
-    /// Memory, a kernel that does not compile, a lost device.
-    pub fn measure(device: &Device, home: Home) -> Result<Self, Failure> {
-        let mut kernels = KernelCache::default();
-        let gb_per_s = measures::bandwidth(device, &mut kernels, home)?.median;
-        let gflops = measures::arithmetic(device, &mut kernels)?.median;
-        Ok(Self { gflops, gb_per_s })
-    }
-
-    /// The larger of each.
-    pub fn or_better(self, other: Self) -> Self {
-        Self { gflops: self.gflops.max(other.gflops), gb_per_s: self.gb_per_s.max(other.gb_per_s) }
-    }
 }
 
 /// A kernel's line.

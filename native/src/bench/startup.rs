@@ -4,7 +4,7 @@
 //! It starts this program again, once for each measurement. Invariant: the parts of a start sum to its whole, because what
 //! no other part is, is the process's own.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use crate::ask::Ask;
 use crate::cli::{BenchArgs, JsonTarget};
 use crate::failure::Failure;
 use crate::load::{Needs, engine_thread_timed};
+use crate::scratch::Scratch;
 use crate::session::Session;
 use crate::terminal::{note, write_json, write_line};
 
@@ -79,8 +80,12 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     // Fills the driver's own cache, and the system's of files.
     start_once(None)?;
     for repeat in 0..args.repeats {
-        let scratch = Scratch::new()?;
-        cold.push(start_once(Some(&scratch.path))?);
+        let path = std::env::temp_dir().join(format!("firstlight-startup-{}", std::process::id()));
+        let scratch = Scratch::new(path.clone()).map_err(|error| {
+            let path = path.display();
+            Failure::failed(format!("{path} cannot be made: {error}; set TMPDIR to a writable folder"))
+        })?;
+        cold.push(start_once(Some(scratch.path()))?);
         warm.push(start_once(None)?);
         note(&format!("start {} of {}, cold and warm", repeat + 1, args.repeats));
     }
@@ -189,33 +194,6 @@ fn table(result: &StartupJson) -> Vec<String> {
     }
     lines.push(row("whole", "", &Start::total));
     lines
-}
-
-/// A folder that is gone afterwards.
-struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    fn new() -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("firstlight-startup-{}", std::process::id()));
-        // One that a process of the same number left behind would not be cold.
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).map_err(|error| {
-            Failure::failed(format!(
-                "{} cannot be made: {error}; set TMPDIR to a writable folder",
-                path.display()
-            ))
-        })?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A folder that cannot be removed is the system's to clean: it lies among its temporary files.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use firstlight_engine::gpu::{Device, KernelCache, Probe, ProbeError};
 use firstlight_shaders::{Home, peak, silu_mul, stream};
+use serde::Serialize;
 
 use super::report::Measure;
 use crate::executor::block_on_gpu;
@@ -20,6 +21,33 @@ const CPU_VEC4S: u32 = 64;
 const GPU_VEC4S: u32 = 128;
 /// Threads of the arithmetic kernel: all that a large GPU holds at once.
 const PEAK_THREADS: u32 = 1 << 18;
+
+/// What the adapter can do at best, by these kernels.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Peaks {
+    /// f32 arithmetic.
+    pub gflops: f64,
+    /// Memory bandwidth.
+    pub gb_per_s: f64,
+}
+
+impl Peaks {
+    /// Memory where the weights live, at `home`.
+    ///
+    /// # Errors
+    /// Memory, a kernel that does not compile, a lost device.
+    pub fn measure(device: &Device, home: Home) -> Result<Self, Failure> {
+        let mut kernels = KernelCache::default();
+        let gb_per_s = bandwidth(device, &mut kernels, home)?.median;
+        let gflops = arithmetic(device, &mut kernels)?.median;
+        Ok(Self { gflops, gb_per_s })
+    }
+
+    /// The larger of each.
+    pub fn or_better(self, other: Self) -> Self {
+        Self { gflops: self.gflops.max(other.gflops), gb_per_s: self.gb_per_s.max(other.gb_per_s) }
+    }
+}
 
 /// Measures everything; memory where weights live, at `home`.
 ///

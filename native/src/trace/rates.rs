@@ -2,10 +2,10 @@
 //!
 //! Measured once, before the engine takes the device. Invariant: a bound is stated with the figures that it follows from.
 
-use firstlight_engine::gpu::{Device, KernelCache, KernelChoice};
+use firstlight_engine::gpu::{Device, KernelChoice};
 use serde::Serialize;
 
-use crate::doctor::measures;
+use crate::doctor::measures::Peaks;
 use crate::failure::Failure;
 
 /// What the adapter can do at most, as `firstlight doctor` measures it: medians, because a run on a busy machine may come
@@ -38,12 +38,8 @@ impl Rates {
     /// # Errors
     /// Memory, a kernel that does not compile, a lost device.
     pub fn measure(device: &Device) -> Result<Self, Failure> {
-        let mut kernels = KernelCache::default();
-        let home = KernelChoice::for_adapter(device.facts()).home;
-        Ok(Self {
-            gigabytes: measures::bandwidth(device, &mut kernels, home)?.median,
-            gigaflops: measures::arithmetic(device, &mut kernels)?.median,
-        })
+        let peaks = Peaks::measure(device, KernelChoice::for_adapter(device.facts()).home)?;
+        Ok(Self { gigabytes: peaks.gb_per_s, gigaflops: peaks.gflops })
     }
 
     /// What bounds `work`, in words and figures; in at most 28 characters.
