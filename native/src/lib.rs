@@ -7,6 +7,7 @@ pub mod adapters;
 pub mod answer;
 pub mod ask;
 pub mod bench;
+pub mod built_page;
 pub mod cache;
 pub mod chat;
 pub mod cli;

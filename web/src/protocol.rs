@@ -60,8 +60,13 @@ pub enum Command {
     },
     /// Plays recorded events, as if they came from an engine.
     Replay {
-        /// Where the recording is: a JSON list of `{"at": nanoseconds, "event": ...}`.
+        /// Where the recording is: a JSON list of `{"at": nanoseconds, "event": ...}`, or what `firstlight bench --json` wrote.
         url: String,
+    },
+    /// Shows another run of what a bench came to, [`Backend::bench`]. Answered by [`Event::Ready`] and all that is in the run.
+    ShowRun {
+        /// Which of [`BenchFacts::runs`], from 0.
+        run: usize,
     },
     /// Opens the device again after it failed.
     Reopen,
@@ -82,7 +87,7 @@ pub enum Command {
         /// The token at the gap's end, from 1.
         token_idx: usize,
     },
-    /// Asks for a file. Answered by [`Event::Exported`].
+    /// Asks for a file, or for what one is made of. Answered by [`Event::Exported`].
     Export {
         /// Of which kind.
         kind: ExportKind,
@@ -286,6 +291,8 @@ impl Sampling {
 pub enum ExportKind {
     /// `{"timelines": [...], "steps": [...], "report": {...}}`.
     Json,
+    /// The same, for the page to put into a document that shows it.
+    Html,
     /// For Perfetto and its like.
     ChromeTrace,
 }
@@ -500,6 +507,20 @@ pub struct Backend {
     pub chat: bool,
     /// Of a model in the tab: whether it is kept for the next visit.
     pub kept: bool,
+    /// Of a recording that a bench wrote: under which conditions, and which run is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bench: Option<BenchFacts>,
+}
+
+/// What a bench's result says beside timelines, steps and reports.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct BenchFacts {
+    /// Names and values.
+    pub conditions: Vec<(String, String)>,
+    /// What each run is called.
+    pub runs: Vec<String>,
+    /// Which of them is shown, from 0.
+    pub shown: usize,
 }
 
 /// Gauges and counters at one instant.

@@ -106,6 +106,7 @@ impl Peer {
             max_model_len: model.max_model_len,
             chat: self.chats(abort).await,
             kept: false,
+            bench: None,
         };
         Ok(Greeting { model: model.id, started: model.created, backend, report })
     }
