@@ -154,6 +154,8 @@ fn wrong_usage_is_told_before_anything_is_loaded() {
     check(&["bench", "--trace", "/nowhere/t.csv"], &[], 2, "/nowhere/t.csv cannot be read");
     check(&["bench", "--trace-speed", "2"], &[], 2, "add --trace");
     check(&["bench", "--json", "/nowhere/result.json"], &[], 2, "/nowhere/result.json");
+    check(&["bench", "--html", "/nowhere/result.html"], &[], 2, "name a writable file with --html");
+    check(&["bench", "--html", "result.html", "--micro"], &[], 2, "--html");
     check(&["bench"], &[("FIRSTLIGHT_CONCURRENCY", "none")], 2, "FIRSTLIGHT_CONCURRENCY is \"none\"");
     let folder = Scratch::new();
     let trace = folder.join("t.csv");

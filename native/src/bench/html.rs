@@ -26,12 +26,12 @@ impl<'p> HtmlFile<'p> {
     /// # Errors
     /// It cannot be written, or this program was built without a page.
     pub fn at(path: &'p Path) -> Result<Self, Failure> {
+        check_writable(path, FLAG)?;
         let template = report_template().ok_or_else(|| {
             Failure::usage(
                 "--html needs the page, and this program was built without one: run `cargo xtask page` and build again",
             )
         })?;
-        check_writable(path, FLAG)?;
         Ok(Self { path, template })
     }
 

@@ -42,7 +42,7 @@ pub fn Toolbar(board: Board) -> impl IntoView {
                 <button type="button" disabled=none on:click=move |_| picture::download(board, failed)
                     aria-label="Download the picture as PNG">"PNG"</button>
                 <button type="button" disabled=none class:gone=is_report on:click=move |_| export(ExportKind::Html)
-                    aria-label="Download all of it as a document that opens without a network">"HTML"</button>
+                    aria-label="Download all of it as HTML, a document that opens without a network">"HTML"</button>
             </span>
             <span class="tl-failed" role="status">{failed}</span>
         </div>
