@@ -5,6 +5,7 @@
 
 pub mod artifact;
 pub mod clock;
+pub mod costs;
 pub mod engine;
 pub mod error;
 pub mod gpu;
