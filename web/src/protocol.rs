@@ -4,6 +4,7 @@
 //! Instants are nanoseconds since the page's time origin. Invariant: every [`Ask`] that was submitted is answered by exactly
 //! one [`Event::Finished`], whatever becomes of engine, server or network.
 
+use firstlight_engine::budget::Stack;
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::LatencyReport;
 use firstlight_engine::request::{FinishReason, SamplingParams};
@@ -380,6 +381,11 @@ pub enum Event {
     Report {
         /// It.
         report: Box<LatencyReport>,
+    },
+    /// What steps cost there.
+    Stack {
+        /// It.
+        stack: Box<Stack>,
     },
     /// The answer to [`Command::Blame`].
     Blame {

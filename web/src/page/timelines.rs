@@ -4,6 +4,7 @@
 //! frame, and touches only what changed.
 
 mod board;
+mod budget;
 mod gaps;
 mod lanes;
 mod opened;
@@ -57,6 +58,7 @@ pub fn Timelines(
             </section>
             <opened::Opened board blames rendered/>
             <report::Report board/>
+            <budget::Budget board/>
             <lanes::TipLayer board/>
         </div>
     }
