@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::models::DEFAULT_MODEL;
 
 mod bench;
+mod diagnose;
 mod parse;
 mod probe;
 mod serve;
@@ -20,6 +21,7 @@ mod trace;
 mod values;
 
 pub use bench::{BenchArgs, Scenario};
+pub use diagnose::DiagnoseArgs;
 pub use parse::{Parsed, parse};
 pub use probe::ProbeArgs;
 pub use serve::ServeArgs;
@@ -60,6 +62,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Take one request apart into twelve stages, each with its time, its share and what bounds it
     Trace(TraceArgs),
+    /// Name the stage to look at where answers are slow or late, with the evidence
+    Diagnose(DiagnoseArgs),
     /// Show adapters, test and measure the one that is used, and say what is missing
     Doctor(DoctorArgs),
     /// List the models on this machine and the one that can be had

@@ -11,6 +11,7 @@ pub mod cache;
 pub mod chat;
 pub mod cli;
 pub mod clock;
+pub mod diagnose;
 pub mod doctor;
 pub mod download;
 pub mod driver;
