@@ -83,6 +83,13 @@ pub enum Command {
         /// The token at the gap's end, from 1.
         token_idx: usize,
     },
+    /// Asks which stage to look at. Answered by [`Event::Diagnosis`].
+    Diagnose {
+        /// Whether the later half of the requests is compared with the earlier one.
+        halves: bool,
+        /// Whether the answers seem worse.
+        worse_answers: bool,
+    },
     /// Asks for a file. Answered by [`Event::Exported`].
     Export {
         /// Of which kind.
@@ -396,6 +403,8 @@ pub enum Event {
         /// The gap before the token and what is to blame, in a sentence.
         sentence: String,
     },
+    /// The answer to [`Command::Diagnose`].
+    Diagnosis(Diagnosis),
     /// The answer to [`Command::Export`].
     Exported {
         /// As asked.
@@ -405,6 +414,19 @@ pub enum Event {
         /// What is in it.
         json: String,
     },
+}
+
+/// Which stage to look at, in sentences.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Diagnosis {
+    /// All of it in one.
+    pub summary: String,
+    /// Under which conditions the figures hold; those of the earlier half behind them.
+    pub conditions: Vec<String>,
+    /// What stands out: a title, then its evidence, how sure it is, and what to look at.
+    pub findings: Vec<Vec<String>>,
+    /// What was looked at besides: symptoms, each with its sentence.
+    pub checked: Vec<[String; 2]>,
 }
 
 /// A model beside the page.

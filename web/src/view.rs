@@ -11,6 +11,7 @@ pub mod charts;
 pub mod chat;
 pub mod cut;
 pub mod detail;
+pub mod diagnosis;
 pub mod duration;
 pub mod feed;
 pub mod figures;

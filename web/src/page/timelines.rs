@@ -5,6 +5,7 @@
 
 mod board;
 mod budget;
+mod diagnosis;
 mod gaps;
 mod lanes;
 mod opened;
@@ -17,19 +18,20 @@ mod toolbar;
 use leptos::prelude::*;
 
 use self::board::Board;
-use crate::protocol::Command;
+use crate::protocol::{Command, Diagnosis};
 use crate::view::kept::Kept;
 use crate::view::markup::HATCH;
 use crate::view::part::LEGEND;
 use crate::view::session::Session;
 
 /// The timeline half of the page. `blames` holds the answers to [`Command::Blame`] by timeline and token, `rendered` the
-/// rendered prompts by timeline.
+/// rendered prompts by timeline, `diagnosis` the last answer to [`Command::Diagnose`].
 #[component]
 pub fn Timelines(
     session: RwSignal<Session>,
     blames: RwSignal<Kept>,
     rendered: RwSignal<Kept>,
+    diagnosis: RwSignal<Option<Diagnosis>>,
     command: Callback<Command>,
 ) -> impl IntoView {
     let board = Board::new(session, command);
@@ -58,6 +60,7 @@ pub fn Timelines(
             </section>
             <opened::Opened board blames rendered/>
             <report::Report board/>
+            <diagnosis::Diagnosis board told=diagnosis/>
             <budget::Budget board/>
             <lanes::TipLayer board/>
         </div>

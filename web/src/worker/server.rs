@@ -104,6 +104,11 @@ impl ServerBackend {
         tell(&self.shared.feed.borrow().blame(id, token_idx));
     }
 
+    /// Answers [`crate::protocol::Command::Diagnose`].
+    pub fn diagnose(&self, halves: bool, worse_answers: bool) -> Event {
+        self.shared.feed.borrow().diagnose(halves, worse_answers)
+    }
+
     /// Answers [`crate::protocol::Command::Export`].
     pub fn export(&self, kind: ExportKind) {
         tell(&self.shared.feed.borrow().export(kind));
