@@ -44,16 +44,8 @@ pub fn run(with_model: bool) -> Result<(), String> {
 /// It does not compile, or is too large.
 pub fn build(workspace: &Workspace, model: Option<PathBuf>) -> Result<(), String> {
     let target = wasm::TARGET;
-    watch(&mut workspace.cargo(&[
-        "build",
-        "--locked",
-        "--profile",
-        PROFILE,
-        "--target",
-        target,
-        "--package",
-        "firstlight-web",
-    ]))?;
+    let mut cargo = workspace.cargo(&["build", "--locked", "--profile", PROFILE, "--target", target]);
+    watch(cargo.args(["--package", "firstlight-web"]).arg(nameless(workspace)))?;
     let built = workspace.target_folder().join(target).join(PROFILE).join("firstlight_web.wasm");
     let mut glue = glue(workspace)?;
     glue.arg(built).arg(workspace.root.join("web")).arg(folder(workspace));
@@ -72,7 +64,7 @@ pub fn build(workspace: &Workspace, model: Option<PathBuf>) -> Result<(), String
 pub fn build_claims(workspace: &Workspace) -> Result<(), String> {
     let target = wasm::TARGET;
     let mut cargo = workspace.cargo(&["rustc", "--locked", "--profile", PROFILE, "--target", target]);
-    cargo.args(["--package", "firstlight-web", "--example", "claims"]);
+    cargo.args(["--package", "firstlight-web", "--example", "claims"]).arg(nameless(workspace));
     // Compiled in half the time: nobody downloads it.
     watch(cargo.args(["--", "-C", "opt-level=0"]))?;
     let built = workspace.target_folder().join(target).join(PROFILE).join("examples/claims.wasm");
@@ -80,6 +72,30 @@ pub fn build_claims(workspace: &Workspace) -> Result<(), String> {
     glue.arg("--module").arg(built).arg(workspace.target_folder().join("browser/claims"));
     say(capture(&mut glue)?.trim());
     Ok(())
+}
+
+/// The option of cargo with which the folders of this machine stay out of what the page's visitors download: the places of
+/// panics then begin with a crate's name, whoever compiled it.
+fn nameless(workspace: &Workspace) -> String {
+    let folders = sources_of_crates();
+    let remaps = folders.iter().chain([&workspace.root]).map(|folder| {
+        let flag = format!("--remap-path-prefix={}{}=", folder.display(), std::path::MAIN_SEPARATOR);
+        // As TOML's literal text, in which a backslash is one.
+        format!("'{flag}'")
+    });
+    let flags: Vec<String> = remaps.collect();
+    format!("--config=target.{}.rustflags=[{}]", wasm::TARGET, flags.join(","))
+}
+
+/// Where cargo unpacks the crates that it downloads, a folder for each registry.
+fn sources_of_crates() -> Vec<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    let Some(sources) = home.map(|home| home.join("registry/src")) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(sources) else { return Vec::new() };
+    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
 }
 
 /// The program that makes what browsers load of what the compiler makes.

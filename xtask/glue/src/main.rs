@@ -5,6 +5,7 @@
 //! DIST is whole or as it was before: it is put together beside its place, and stays as it is where nothing has changed.
 
 mod dist;
+mod pack;
 mod page;
 
 use std::ffi::OsString;
@@ -50,7 +51,8 @@ fn parse(words: &[OsString]) -> Option<Work> {
 }
 
 fn run(task: &Task) -> Result<String, String> {
-    let module = page::bind(&task.wasm)?;
+    let mut module = page::bind(&task.wasm)?;
+    module.wasm = pack::pack(&module.wasm)?;
     let page = page::assemble(module, &Sources::read(&task.web)?)?;
     let sizes = page.sizes;
     let changed = dist::put(&task.dist, &page.files, task.model.as_ref())?;

@@ -45,7 +45,7 @@ pub struct Sizes {
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mb = |bytes: usize| bytes as f64 / 1e6;
-        write!(f, "wasm {:.2} MB, gzipped {:.2} MB of at most ", mb(self.wasm), mb(self.gzipped))?;
+        write!(f, "wasm {:.2} MB, gzipped {:.3} MB of at most ", mb(self.wasm), mb(self.gzipped))?;
         write!(f, "{:.2}", mb(MAX_GZIPPED))
     }
 }
@@ -219,7 +219,7 @@ mod tests {
             (state >> 56) as u8
         });
         let sentence = assemble(module(&noise.collect::<Vec<_>>()), &sources()).map(drop).unwrap_err();
-        assert!(sentence.contains("2.00 MB of at most 1.50"), "{sentence}");
+        assert!(sentence.contains("2.000 MB of at most 1.50"), "{sentence}");
         assert!(assemble(module(&[0; 2_000_000]), &sources()).is_ok(), "it is the gzipped size that counts");
     }
 

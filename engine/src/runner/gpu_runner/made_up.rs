@@ -20,7 +20,7 @@ impl GpuRunner {
         let pass = self.made_up(shape, Timing::ByDispatch(&parts));
         let readback = self.device.readback("profile read-back", parts.bytes()).await;
         let readback = readback.map_err(|error| RunnerError::OutOfMemory(error.to_string()))?;
-        let (_, cut) = gpu::run(&self.device, &pass, &readback).await?;
+        let cut = gpu::run(&self.device, &pass, &readback).await?;
         let mut profile = StepProfile { whole_ns, kernels: Vec::new() };
         for (idx, ns) in cut.parts {
             let dispatch = &self.model.dispatches[idx];
@@ -39,7 +39,7 @@ impl GpuRunner {
     pub async fn time_step(&mut self, shape: StepShape) -> Result<Option<u64>, RunnerError> {
         self.make_up(shape)?;
         let timing = self.timestamps.as_ref().map_or(Timing::Off, Timing::Whole);
-        let (_, elapsed) = gpu::run(&self.device, &self.made_up(shape, timing), &self.readbacks[0]).await?;
+        let elapsed = gpu::run(&self.device, &self.made_up(shape, timing), &self.readbacks[0]).await?;
         Ok(elapsed.pass_ns)
     }
 
