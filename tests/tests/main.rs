@@ -4,6 +4,7 @@ mod bench;
 mod browser;
 mod cli;
 mod device;
+mod diagnose;
 mod driver;
 mod engine;
 mod golden;

@@ -73,10 +73,9 @@ fn answer(timeline: &RequestTimeline) -> Option<Answer<'_>> {
     timeline.stamps().first_token?;
     let parts = timeline.parts()?;
     let engine = parts.engine?;
-    let mut own: Vec<u64> = gaps(timeline).map(|(_, gap)| gap).collect();
+    let own: Vec<u64> = gaps(timeline).map(|(_, gap)| gap).collect();
     let tail = timeline.stamps().last_write.zip(timeline.stamps().finished);
     let first_admission = timeline.attempts().first()?;
-    own.truncate(4096);
     Some(Answer {
         timeline,
         first: parts.total(),

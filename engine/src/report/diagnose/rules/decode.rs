@@ -92,7 +92,7 @@ fn alone(case: &Case) -> Weighed {
             ends.to,
             ends.trend.n
         ),
-        None => format!("no two {what}s to compare"),
+        None => format!("at {what} nothing differs that could be compared"),
     };
     let sentence =
         format!("{}; {}", words("batch", &batch), words(&format!("batch {usual}, position"), &position));

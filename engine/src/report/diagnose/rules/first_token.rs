@@ -19,14 +19,14 @@ pub(in super::super) fn weigh(case: &Case) -> Weighed {
     match compared {
         Some((_, Some(Ok(found)))) => Ok(found),
         Some((_, Some(Err(sentence)))) => {
-            waiting(case).or_else(|(silence, waits)| Err((silence, format!("{sentence}; {waits}"))))
+            waiting(case).map_err(|(silence, waits)| (silence, format!("{sentence}; {waits}")))
         }
-        Some((earlier, None)) => waiting(case).or_else(|(_, waits)| {
+        Some((earlier, None)) => waiting(case).map_err(|(_, waits)| {
             let few = format!(
                 "{} answered requests in the earlier window, and it takes {FEWEST}",
                 earlier.answers.len()
             );
-            Err((Silence::TooLittle, format!("{few}; {waits}")))
+            (Silence::TooLittle, format!("{few}; {waits}"))
         }),
         None => waiting(case),
     }

@@ -1,26 +1,11 @@
 use super::*;
 use crate::report::diagnose::dip::{dip, is_significant};
+use crate::report::diagnose::tests::Rng;
 use crate::report::diagnose::{ALPHA_EACH, FEWEST};
 
-/// Uniform in (0, 1): splitmix64, seeded.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64 + f64::EPSILON
-    }
-    fn exponential(&mut self) -> f64 {
-        -self.next().ln()
-    }
-    /// A latency as there are many: skewed, with a long tail.
-    fn latency(&mut self) -> u64 {
-        let normal = (0..12).map(|_| self.next()).sum::<f64>() - 6.0;
-        (1e8 * (0.4 * normal).exp()) as u64
-    }
+/// A latency as there are many, in nanoseconds.
+fn latency(rng: &mut Rng) -> u64 {
+    (1e8 * rng.factor()) as u64
 }
 
 fn near(got: f64, expected: f64, tolerance: f64) {
@@ -172,18 +157,18 @@ fn the_dips_table_is_one_uniform_sample_in_twelve_hundred() {
     }
     let two_kinds = |rng: &mut Rng| {
         let mut x: Vec<f64> =
-            (0..40).map(|i| ((rng.latency() * if i % 2 == 0 { 1 } else { 8 }) as f64).ln()).collect();
+            (0..40).map(|i| ((latency(rng) * if i % 2 == 0 { 1 } else { 20 }) as f64).ln()).collect();
         x.sort_by(f64::total_cmp);
         is_significant(dip(&x), 40)
     };
     let got = rate(500, two_kinds);
-    assert!(got > 0.5, "of two kinds, 8 times apart, {got} are found");
+    assert!(got > 0.5, "of two kinds, 20 times apart, {got} are found");
 }
 
 #[test]
 fn a_rank_test_is_wrong_as_seldom_as_it_says_and_sees_what_is_large() {
     let set = |rng: &mut Rng, n: usize, times: u64| {
-        (0..n).map(|_| rng.latency() * times / 100).collect::<Vec<u64>>()
+        (0..n).map(|_| latency(rng) * times / 100).collect::<Vec<u64>>()
     };
     for (n, m) in [(12, 12), (20, 60), (100, 100)] {
         let at =
@@ -202,7 +187,7 @@ fn a_rank_test_is_wrong_as_seldom_as_it_says_and_sees_what_is_large() {
 
 #[test]
 fn a_trend_is_wrong_as_seldom_as_it_says_also_in_a_queue_that_keeps_up() {
-    let alone = |rng: &mut Rng| (0..40).map(|x| (x, rng.latency())).collect::<Vec<_>>();
+    let alone = |rng: &mut Rng| (0..40).map(|x| (x, latency(rng))).collect::<Vec<_>>();
     let got = rate(4_000, |rng| trend(&alone(rng)).unwrap().p_up < ALPHA_EACH);
     assert!(got < 2.0 * ALPHA_EACH, "{got}");
     // Lindley's recursion: waits of a queue that is used to `load`, long after it began.
