@@ -125,7 +125,7 @@ pub fn choose(
         .collect();
     let sketch = sketch();
     let key = TuneKey::new(facts, &format!("{} {:?}", sketch.shapes, wishes.kv_cache), activations);
-    let kept = Cache::locate(&process_environment).ok().map(|cache| cache.kernels(&key.file_name()));
+    let kept = Cache::locate(&process_environment).ok().map(|cache| cache.kernels(&key.file_name("kernels")));
     if args.autotune != Autotune::Again
         && let Some(tuned) = kept.as_deref().and_then(|path| recall(path, &key, facts))
     {
