@@ -3,7 +3,6 @@
 //! Invariant: what is kept holds for the adapter, driver, engine, model and kernels that it was measured with, and for nothing
 //! else.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use firstlight_engine::costs::{SCHEMA, StepCosts};
@@ -21,9 +20,6 @@ use crate::failure::Failure;
 use crate::source::FileSource;
 use crate::terminal::{note, warn};
 use crate::{adapters, model_text, models};
-
-/// No file of costs is longer, nor is what the doctor prints.
-const MAX_FILE_BYTES: u64 = 1 << 22;
 
 /// The costs of the model and the adapter of `args`: those of `file` where it is given, else those that were kept, else
 /// measured now and kept.
@@ -81,7 +77,7 @@ pub fn dispatch_ns(opened: &Opened) -> Result<u64, Failure> {
 /// The costs in a file: bare, or under `costs` as the doctor prints them and as they are kept.
 fn named(path: &Path) -> Result<StepCosts, Failure> {
     let advice = "`firstlight doctor --json` prints costs that can be read";
-    let bytes = read(path).map_err(|error| {
+    let bytes = cache::read_short(path).map_err(|error| {
         Failure::usage(format!("--costs {} cannot be read: {error}; {advice}", path.display()))
     })?;
     of_json(&bytes)
@@ -100,15 +96,6 @@ fn of_json(bytes: &[u8]) -> Result<StepCosts, String> {
     match costs.check() {
         Some(wrong) => Err(wrong.to_owned()),
         None => Ok(costs),
-    }
-}
-
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MAX_FILE_BYTES {
-        true => Err(std::io::Error::other(format!("it has more than {MAX_FILE_BYTES} bytes"))),
-        false => Ok(bytes),
     }
 }
 
@@ -131,7 +118,7 @@ impl Kept {
     }
 
     fn recall(&self) -> Option<StepCosts> {
-        let bytes = read(self.path.as_deref()?).ok()?;
+        let bytes = cache::read_short(self.path.as_deref()?).ok()?;
         let value: Value = serde_json::from_slice(&bytes).ok()?;
         (value.get("key")?.as_str()? == self.key).then(|| of_json(&bytes).ok())?
     }

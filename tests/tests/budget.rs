@@ -1,44 +1,17 @@
 //! `firstlight budget` and the costs that `firstlight doctor` measures, as a script sees them. Runs the real binary.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
 use firstlight_tests::default_model_path;
 use serde_json::Value;
 
-use crate::cli::binary;
+use crate::cli::{Ended, Scratch, check, end, firstlight};
 
-/// A folder of its own that is gone afterwards: what is measured is kept in it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("firstlight-budget-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
-        Self(path)
-    }
+fn run(folder: &Scratch, line: &[&str]) -> Ended {
+    end(firstlight(folder, line).env("FIRSTLIGHT_MODEL_FILE", default_model_path()))
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn run(folder: &Path, line: &[&str]) -> Output {
-    let mut command = Command::new(binary());
-    let settings = std::env::vars_os().map(|(name, _)| name);
-    settings.filter(|name| name.to_string_lossy().starts_with("FIRSTLIGHT_")).for_each(|name| {
-        command.env_remove(name);
-    });
-    command.env("FIRSTLIGHT_AUTOTUNE", "off");
-    command.env("FIRSTLIGHT_CACHE", folder).env("FIRSTLIGHT_MODEL_FILE", default_model_path());
-    command.args(line).output().expect("the binary starts")
-}
-
-fn json(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is one object")
+fn json(ended: &Ended) -> Value {
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    serde_json::from_str(&ended.stdout).expect("stdout is one object")
 }
 
 fn number(value: &Value) -> f64 {
@@ -51,7 +24,7 @@ fn list(value: &Value) -> &[Value] {
 
 fn reference(flags: &[&str]) -> Value {
     let line = [&["budget", "--reference", "--json"], flags].concat();
-    json(&run(Path::new("/nonexistent"), &line))
+    json(&run(&Scratch::new(), &line))
 }
 
 #[test]
@@ -72,24 +45,26 @@ fn the_reference_stack_gives_the_published_figures() {
     check("prefill of 32,768 tokens", number(&long["prefill"]["ns"]), 2.8e9);
     check("half of it", number(&long["prefill"]["quadratic_ns"]) / number(&long["prefill"]["ns"]), 0.5);
     let users = reference(&["--average-tokens", "2270"]);
-    assert_eq!((&users["room"]["users_worst_case"], &users["room"]["users_paged"]), (&53.into(), &191.into()));
+    assert_eq!(
+        (&users["room"]["users_worst_case"], &users["room"]["users_paged"]),
+        (&53.into(), &191.into())
+    );
     // 74% stands in print; steps of 6 ms give 43%.
     let few = number(&reference(&["--output-tokens", "20"])["prefill_share"]);
     assert!((0.42..0.44).contains(&few), "{few}");
     let halved = reference(&["--weight-bits", "8", "--kv-bits", "8"]);
     check("a step of 8 bits", number(&halved["step"]["ns"]), 3e6);
-    let drawn = run(Path::new("/nonexistent"), &["budget", "--reference"]);
-    let text = String::from_utf8(drawn.stdout).expect("UTF-8");
+    let text = run(&Scratch::new(), &["budget", "--reference"]).stdout;
     assert!(text.contains("twelve stages") && text.contains("where the lines bend"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
 #[test]
 fn costs_are_measured_kept_and_read_and_a_budget_is_made_of_them() {
-    let folder = Folder::new("costs");
+    let folder = Scratch::new();
     // Few classes, so that it is short.
     let room = ["--slots", "2", "--batch-tokens", "16", "--max-model-len", "128"];
-    let report = json(&run(&folder.0, &[&["doctor", "--json"], &room[..]].concat()));
+    let report = json(&run(&folder, &[&["doctor", "--json"], &room[..]].concat()));
     let costs = &report["costs"];
     assert_eq!(costs["schema"], "firstlight.costs/1");
     let rows: Vec<u64> = list(&costs["rows"]).iter().filter_map(|class| class["rows"].as_u64()).collect();
@@ -98,17 +73,18 @@ fn costs_are_measured_kept_and_read_and_a_budget_is_made_of_them() {
     assert!(costs["dispatches"].as_u64() > Some(30), "{costs}");
 
     let small = [&["--prompt-tokens", "100", "--output-tokens", "28"], &room[..]].concat();
-    let kept = run(&folder.0, &[&["budget", "--json"], &small[..]].concat());
-    let said = String::from_utf8_lossy(&kept.stderr).into_owned();
-    assert!(!said.contains("measuring"), "what the doctor kept is used: {said}");
+    let kept = run(&folder, &[&["budget", "--json"], &small[..]].concat());
+    assert!(!kept.stderr.contains("measuring"), "what the doctor kept is used: {}", kept.stderr);
     let kept = json(&kept);
-    let file = folder.0.join("report.json");
+    let file = folder.join("report.json");
     std::fs::write(&file, report.to_string()).expect("the folder is writable");
     let named = ["--costs", &file.to_string_lossy()];
-    let named = json(&run(&folder.0, &[&["budget", "--json"], &named[..], &small[..]].concat()));
+    let named = json(&run(&folder, &[&["budget", "--json"], &named[..], &small[..]].concat()));
     assert_eq!(kept, named, "kept and named costs are the same");
     assert_eq!((kept["measured"].as_bool(), list(&kept["stages"]).len()), (Some(true), 12));
-    assert!((number(&kept["prefill"]["ns"]) + number(&kept["decode_ns"]) - number(&kept["total_ns"])).abs() < 1.0);
+    assert!(
+        (number(&kept["prefill"]["ns"]) + number(&kept["decode_ns"]) - number(&kept["total_ns"])).abs() < 1.0
+    );
     // 27 steps of one row, each no shorter than the row's own cost.
     let row = number(&costs["rows"][0]["ns"]);
     assert!(number(&kept["decode_ns"]) >= 27.0 * row, "{kept}");
@@ -116,9 +92,9 @@ fn costs_are_measured_kept_and_read_and_a_budget_is_made_of_them() {
 
 #[test]
 fn predictions_stand_beside_what_is_measured() {
-    let folder = Folder::new("check");
+    let folder = Scratch::new();
     let line = ["budget", "--check", "--json", "--repeats", "3", "--slots", "6", "--batch-tokens", "64"];
-    let result = json(&run(&folder.0, &[&line[..], &["--max-model-len", "320"]].concat()));
+    let result = json(&run(&folder, &[&line[..], &["--max-model-len", "320"]].concat()));
     assert_eq!(result["schema"], "firstlight.budget-check/1");
     let points = list(&result["points"]);
     assert_eq!(points.len(), 7, "3 and 6 sequences, 2 contexts, 3 prompts: {points:#?}");
@@ -131,16 +107,12 @@ fn predictions_stand_beside_what_is_measured() {
 
 #[test]
 fn wrong_flags_are_told_in_a_sentence() {
-    let folder = Folder::new("wrong");
-    let bad = folder.0.join("bad.json");
+    let folder = Scratch::new();
+    let bad = folder.join("bad.json");
     std::fs::write(&bad, "{}").expect("the folder is writable");
-    let bad = bad.to_string_lossy().into_owned();
+    let model = default_model_path().to_string_lossy().into_owned();
     let check = |line: &[&str], part: &str| {
-        let output = run(&folder.0, &[&["budget"], line].concat());
-        let sentence = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{line:?}: {sentence}");
-        assert!(sentence.contains(part) && output.stdout.is_empty(), "{line:?}: {sentence}");
-        assert_eq!(sentence.trim_end().lines().count(), 1, "{sentence}");
+        check(&[&["budget"], line].concat(), &[("FIRSTLIGHT_MODEL_FILE", &model)], 2, part);
     };
     check(&["--weight-bits", "4"], "--reference");
     check(&["--reference", "--kv-bits", "0"], "from 1 to 64");
@@ -148,5 +120,5 @@ fn wrong_flags_are_told_in_a_sentence() {
     check(&["--prompt-tokens", "9000"], "takes 8192");
     check(&["--check", "--reference"], "--check");
     check(&["--costs", "/nonexistent.json"], "cannot be read");
-    check(&["--costs", &bad], "firstlight.costs/1");
+    check(&["--costs", &bad.to_string_lossy()], "firstlight.costs/1");
 }

@@ -45,9 +45,9 @@ pub fn lines(budget: &Budget, style: Style) -> Vec<String> {
         String::new(),
         style.heading(&format!("a decode step against the batch, {context} tokens of context each")),
     ]);
-    lines.extend(plot(&budget.steps, "sequences", style));
+    lines.extend(plot(&budget.steps, "sequence", style));
     lines.extend([String::new(), style.heading("the prefill against the prompt's length")]);
-    lines.extend(plot(&budget.prefills, "tokens", style));
+    lines.extend(plot(&budget.prefills, "token", style));
     lines
 }
 
@@ -56,10 +56,11 @@ fn figures(budget: &Budget) -> Vec<String> {
     let percent = |share: f64| format!("{:.0}%", share * 100.0);
     let gib = |bytes: f64| format!("{:.2} GiB", bytes / f64::from(1 << 30));
     let line = |what: &str, figure: String, beside: String| format!("  {what:<24}{figure:>14}   {beside}");
-    let with_kv = budget.ridge_with_kv.map_or_else(
-        || if budget.measured { String::new() } else { ", never where keys and values are read too".into() },
-        |ridge| format!(", {ridge:.0} where keys and values are read too"),
-    );
+    let with_kv = match (budget.measured, budget.ridge_with_kv) {
+        (true, _) => String::new(),
+        (_, Some(ridge)) => format!("; where its keys and values are read too: {ridge:.0}"),
+        (_, None) => "; where its keys and values are read too: never".into(),
+    };
     let host = if budget.measured { format!(", loop {}", time(step.host_ns)) } else { String::new() };
     vec![
         line(
@@ -89,7 +90,7 @@ fn figures(budget: &Budget) -> Vec<String> {
             time(budget.total_ns),
             format!("{:.1} tokens/s of the whole batch while it decodes", budget.tokens_per_second),
         ),
-        line("ridge", format!("{:.0} rows", budget.ridge), format!("up to here a row is free{with_kv}")),
+        line("ridge", format!("{:.0} rows", budget.ridge), format!("free up to here{with_kv}")),
         line(
             "keys and values",
             gib(room.prompt_bytes),
@@ -124,7 +125,7 @@ fn stage(stage: &Stage) -> String {
             };
             format!("{:>14}{:>8.1}%   {bound}", time(ns), share * 100.0)
         }
-        _ => format!("{:>14}            the host's; `firstlight trace` measures it", "-"),
+        _ => format!("{:>14}            not in the model; `firstlight trace` measures it", "-"),
     };
     format!("  {:>2} {name:<32}{figures}", stage.stage).trim_end().to_owned()
 }
@@ -139,8 +140,9 @@ fn bend(bend: &Bend, budget: &Budget) -> String {
             format!("{at} tokens of prompt: from here on attention is more than half of the prefill")
         }
         BendAt::ContextKvIsWeights => format!(
-            "{at} tokens of context, with {} sequences: keys and values take as long as the weights",
-            grouped(budget.knobs.batch.into())
+            "{at} tokens of context, with {} sequence{}: keys and values take as long as the weights",
+            grouped(budget.knobs.batch.into()),
+            plural(budget.knobs.batch)
         ),
         BendAt::BatchFillsPool => {
             format!(
@@ -153,11 +155,15 @@ fn bend(bend: &Bend, budget: &Budget) -> String {
 
 fn plot(points: &[Point], what: &str, style: Style) -> Vec<String> {
     let bar = |point: &Point| Bar {
-        label: format!("{} {what}", grouped(point.at.into())),
+        label: format!("{} {what}{}", grouped(point.at.into()), plural(point.at)),
         length: point.ns.round() as u64,
         value: format!("{}, attention {:.0}%", time(point.ns), point.attention_ns / point.ns * 100.0),
     };
     bars(&points.iter().map(bar).collect::<Vec<_>>(), style)
+}
+
+fn plural(number: u32) -> &'static str {
+    if number == 1 { "" } else { "s" }
 }
 
 /// Milliseconds up to ten seconds.
