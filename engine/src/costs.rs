@@ -170,6 +170,30 @@ impl StepCosts {
         }
     }
 
+    /// What is wrong with costs that come from outside; `None` where a step can be put together from them.
+    pub fn check(&self) -> Option<&'static str> {
+        let lists = [&self.rows, &self.head, &self.decode_attention, &self.prompt_attention, &self.host];
+        let ascends = |list: &&Vec<ClassCost>| list.windows(2).all(|pair| pair[0].rows < pair[1].rows);
+        match self.rows.first() {
+            None => Some("they have no class of rows"),
+            Some(_) if !lists.iter().all(ascends) => {
+                Some("the order of their classes is not that of their rows")
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// A row alone in its step, in all layers and without attention: mostly the reading of their weights.
+    pub fn first_row_ns(&self) -> f64 {
+        at(&self.rows, 1)
+    }
+
+    /// One more row in a step that has many already: mostly its arithmetic.
+    pub fn further_row_ns(&self) -> f64 {
+        let last = self.rows.last().map_or(1, |class| class.rows);
+        at(&self.rows, last + 1) - at(&self.rows, last)
+    }
+
     /// These costs, scaled to `measured` steps of an engine on this adapter: those of decode steps, of chunks and of attention
     /// each by one factor, as a regression finds it that a few steps which something disturbed do not move. The result says
     /// by how much; where `measured` says nothing of a class it keeps its costs.

@@ -4,6 +4,7 @@
 //! hosts (`native`, `web`). It is the same code on a laptop and in a browser tab.
 
 pub mod artifact;
+pub mod budget;
 pub mod clock;
 pub mod costs;
 pub mod engine;

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::models::DEFAULT_MODEL;
 
 mod bench;
+mod budget;
 mod diagnose;
 mod parse;
 mod probe;
@@ -21,6 +22,7 @@ mod trace;
 mod values;
 
 pub use bench::{BenchArgs, Scenario};
+pub use budget::BudgetArgs;
 pub use diagnose::DiagnoseArgs;
 pub use parse::{Parsed, parse};
 pub use probe::ProbeArgs;
@@ -64,6 +66,8 @@ pub enum Command {
     Trace(TraceArgs),
     /// Name the stage to look at where answers are slow or late, with the evidence
     Diagnose(DiagnoseArgs),
+    /// Say where the time of a request would go, how many users there is room for, and where the lines bend
+    Budget(Box<BudgetArgs>),
     /// Show adapters, test and measure the one that is used, and say what is missing
     Doctor(DoctorArgs),
     /// List the models on this machine and the one that can be had
@@ -259,12 +263,12 @@ pub struct ChatArgs {
 /// `firstlight doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// The adapter to look at.
-    #[command(flatten)]
-    pub adapter: AdapterArgs,
     /// How the result is printed.
     #[command(flatten)]
     pub output: OutputArgs,
+    /// The adapter to look at, and the model whose steps are timed on it.
+    #[command(flatten)]
+    pub engine: EngineArgs,
 }
 
 /// `firstlight pull`.

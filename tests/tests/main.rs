@@ -2,6 +2,7 @@
 
 mod bench;
 mod browser;
+mod budget;
 mod cli;
 mod device;
 mod diagnose;

@@ -190,6 +190,12 @@ pub(super) fn kv_cache(text: &str) -> Result<KvCache, String> {
     }
 }
 
+/// Bits of a number that a model is stored in.
+pub(super) fn bits(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|bits| (1.0..=64.0).contains(bits));
+    number.ok_or_else(|| "it must be a number from 1 to 64, such as 4.5".to_owned())
+}
+
 /// A whole number from `least` to `most`.
 pub(super) fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
     move |text| {

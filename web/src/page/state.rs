@@ -283,7 +283,14 @@ impl Page {
             Event::Sealed { timeline } => self.sealed(timeline),
             Event::Report { .. } => {}
         }
-        if matches!(event, Event::Ready(_) | Event::Live(_) | Event::Sealed { .. } | Event::Report { .. } | Event::Stack { .. }) {
+        if matches!(
+            event,
+            Event::Ready(_)
+                | Event::Live(_)
+                | Event::Sealed { .. }
+                | Event::Report { .. }
+                | Event::Stack { .. }
+        ) {
             self.session.update(|session| session.apply(&event));
         }
     }

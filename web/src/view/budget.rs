@@ -26,7 +26,8 @@ pub struct Dial {
 }
 
 const TOKENS: &[f64] = &[
-    1.0, 8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 200.0, 300.0, 512.0, 1000.0, 2000.0, 4096.0, 8192.0, 16_384.0, 32_768.0,
+    1.0, 8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 200.0, 300.0, 512.0, 1000.0, 2000.0, 4096.0, 8192.0, 16_384.0,
+    32_768.0,
 ];
 const BATCHES: &[f64] =
     &[1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 96.0, 128.0, 160.0, 192.0, 256.0, 512.0];
@@ -36,8 +37,20 @@ pub const DIALS: [Dial; 5] = [
     Dial { name: "Prompt", unit: "tokens", stops: TOKENS, at_first: 11, is_stored: false },
     Dial { name: "Answer", unit: "tokens", stops: TOKENS, at_first: 8, is_stored: false },
     Dial { name: "Batch", unit: "sequences", stops: BATCHES, at_first: 0, is_stored: false },
-    Dial { name: "Weights", unit: "bits each", stops: &[4.0, 5.0, 8.0, 16.0, 32.0], at_first: 3, is_stored: true },
-    Dial { name: "Keys and values", unit: "bits each", stops: &[8.0, 16.0, 32.0], at_first: 1, is_stored: true },
+    Dial {
+        name: "Weights",
+        unit: "bits each",
+        stops: &[4.0, 5.0, 8.0, 16.0, 32.0],
+        at_first: 3,
+        is_stored: true,
+    },
+    Dial {
+        name: "Keys and values",
+        unit: "bits each",
+        stops: &[8.0, 16.0, 32.0],
+        at_first: 1,
+        is_stored: true,
+    },
 ];
 
 /// Where the dials stand, as indices of their stops.
@@ -85,7 +98,11 @@ pub fn figures(budget: &Budget) -> Vec<[String; 3]> {
         row(
             "A decode step",
             short_f64(budget.step.ns),
-            format!("weights {}, keys and values {}", short_f64(budget.step.weights_ns), short_f64(budget.step.attention_ns)),
+            format!(
+                "weights {}, keys and values {}",
+                short_f64(budget.step.weights_ns),
+                short_f64(budget.step.attention_ns)
+            ),
         ),
         row(
             "From first to last token",
@@ -101,14 +118,21 @@ pub fn figures(budget: &Budget) -> Vec<[String; 3]> {
             "Ridge",
             format!("{} sequences", three_figures(budget.ridge)),
             match budget.ridge_with_kv {
-                Some(with_kv) => format!("arithmetic takes as long as reading the weights; {} where keys and values are read too", three_figures(with_kv)),
+                Some(with_kv) => format!(
+                    "arithmetic takes as long as reading the weights; {} where keys and values are read too",
+                    three_figures(with_kv)
+                ),
                 None => "arithmetic takes as long as reading the weights".to_owned(),
             },
         ),
         row(
             "Keys and values",
             bytes(room.prompt_bytes),
-            format!("of the prompt, {} a token, {} in the pool", bytes(room.bytes_a_token), bytes(room.pool_bytes)),
+            format!(
+                "of the prompt, {} a token, {} in the pool",
+                bytes(room.bytes_a_token),
+                bytes(room.pool_bytes)
+            ),
         ),
         row(
             "Users at once",
@@ -121,7 +145,9 @@ pub fn figures(budget: &Budget) -> Vec<[String; 3]> {
             ),
         ),
     ];
-    rows.extend(budget.bends.iter().map(|bend| row("A line bends", bend_at(bend), bend_words(bend.at).to_owned())));
+    rows.extend(
+        budget.bends.iter().map(|bend| row("A line bends", bend_at(bend), bend_words(bend.at).to_owned())),
+    );
     rows
 }
 
@@ -284,7 +310,12 @@ mod tests {
                 let mut dials = at_first();
                 dials[idx] = at;
                 let budget = turned(None, &dials);
-                assert!(figures(&budget).iter().flatten().all(|words| !words.contains("NaN") && !words.contains("inf")));
+                assert!(
+                    figures(&budget)
+                        .iter()
+                        .flatten()
+                        .all(|words| !words.contains("NaN") && !words.contains("inf"))
+                );
                 assert_eq!(stages(&budget).len(), 12);
                 for against in [Against::Batch, Against::Length] {
                     let chart = chart(&budget, against, &[]);
@@ -299,7 +330,10 @@ mod tests {
     #[test]
     fn the_dials_stand_on_the_reference_figures_at_first() {
         let budget = turned(None, &at_first());
-        assert_eq!((budget.knobs.prompt_tokens, budget.knobs.output_tokens, budget.knobs.batch), (2000, 300, 1));
+        assert_eq!(
+            (budget.knobs.prompt_tokens, budget.knobs.output_tokens, budget.knobs.batch),
+            (2000, 300, 1)
+        );
         let words: Vec<String> = figures(&budget).concat();
         let all = words.join("; ");
         for figure in ["85.6 ms", "6.0", "146 sequences"] {

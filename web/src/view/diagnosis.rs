@@ -13,7 +13,11 @@ pub fn told(diagnosis: &Diagnosis) -> Told {
         summary: diagnosis.summary(),
         conditions: std::iter::once(diagnosis.conditions.to_string()).chain(earlier).collect(),
         findings: diagnosis.findings.iter().map(finding).collect(),
-        checked: diagnosis.checked.iter().map(|one| [one.symptom.to_string(), one.sentence.clone()]).collect(),
+        checked: diagnosis
+            .checked
+            .iter()
+            .map(|one| [one.symptom.to_string(), one.sentence.clone()])
+            .collect(),
     }
 }
 
@@ -36,13 +40,17 @@ mod tests {
 
     #[test]
     fn an_empty_history_is_too_little_to_tell() {
-        let mut history = History::new(ReportContext { adapter: "an adapter".into(), ..ReportContext::default() });
+        let mut history =
+            History::new(ReportContext { adapter: "an adapter".into(), ..ReportContext::default() });
         for halves in [false, true] {
             history.push(answered(1, 0, &[(0, 5), (1, 9)]));
             let Event::Diagnosis(told) = history.diagnose(halves, false) else { panic!() };
             assert!(told.summary.starts_with("too little to tell"), "{told:?}");
             assert!(told.conditions[0].contains("an adapter"), "{told:?}");
-            assert_eq!((told.findings.len(), told.checked.len(), told.conditions.len()), (0, 8, 1 + usize::from(halves)));
+            assert_eq!(
+                (told.findings.len(), told.checked.len(), told.conditions.len()),
+                (0, 8, 1 + usize::from(halves))
+            );
         }
     }
 }
