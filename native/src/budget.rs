@@ -79,6 +79,15 @@ fn of_this(args: &BudgetArgs) -> Result<Budget, Failure> {
     Ok(budget(&stack(&args.engine, &checkpoint, costs)?, knobs(args, most)))
 }
 
+/// The model and the adapter of `args` with the costs that were kept of them; `None` where none were.
+///
+/// # Errors
+/// The model, its room, the adapter.
+pub fn kept(args: &EngineArgs) -> Result<Option<Stack>, Failure> {
+    let Some(costs) = costs::kept(args)? else { return Ok(None) };
+    stack(args, &checkpoint(args)?, costs).map(Some)
+}
+
 /// The headers of the model.
 fn checkpoint(args: &EngineArgs) -> Result<Checkpoint<FileSource>, Failure> {
     let files = models::resolve(&args.model, &Cache::locate(&process_environment)?, &process_environment)?;

@@ -38,6 +38,14 @@ pub fn find(args: &EngineArgs, file: Option<&Path>) -> Result<StepCosts, Failure
     measure(args, &kept)
 }
 
+/// Those that were kept, if any.
+///
+/// # Errors
+/// The model, the adapter.
+pub fn kept(args: &EngineArgs) -> Result<Option<StepCosts>, Failure> {
+    Ok(Kept::locate(args)?.recall())
+}
+
 /// Measures them anew, and keeps them.
 ///
 /// # Errors

@@ -51,6 +51,7 @@ pub struct Rates {
 
 /// What computes a model.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Stack {
     /// By its rates.
     Rates {

@@ -4,6 +4,7 @@
 //! the router has is described, with every status that it can answer.
 
 mod answers;
+mod costs;
 mod diagnosis;
 mod paths;
 mod report;
@@ -69,6 +70,7 @@ fn schemas(facts: &Facts) -> Map<String, Value> {
         answers::components(),
         timeline::components(),
         report::components(),
+        costs::components(),
         diagnosis::components(),
     ];
     all.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()

@@ -281,7 +281,7 @@ impl Page {
             Event::Exported { kind: _, file, json } => files::download(file, json),
             Event::Live(live) => self.places(&live.timelines),
             Event::Sealed { timeline } => self.sealed(timeline),
-            Event::Report { .. } => {}
+            Event::Report { .. } | Event::Stack { .. } => {}
         }
         if matches!(
             event,

@@ -40,6 +40,7 @@ pub(super) fn routes() -> Router<Arc<Server>> {
         .route("/page/{file}", get(page_file))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
+        .route("/v1/costs", get(costs))
         .route("/v1/diagnose", get(diagnose))
         .route("/v1/report", get(report))
         .route("/v1/timelines", get(timelines))
@@ -151,6 +152,19 @@ fn vitals(server: &Server) -> Value {
 async fn report(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
     let engine = server.engine()?.clone();
     off_the_loop(move || Ok(json_response(&folded(&engine, &server.ledger().window())))).await
+}
+
+/// What steps of this model cost on this adapter, as the doctor measured and kept it.
+async fn costs(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
+    server.engine()?;
+    off_the_loop(move || match crate::budget::kept(server.engine_args()) {
+        Ok(Some(stack)) => Ok(json_response(&stack)),
+        Ok(None) => Err(ApiError::not_found(
+            "no costs of this model on this adapter are kept; `firstlight doctor` with this server's flags measures them",
+        )),
+        Err(failure) => Err(ApiError::failed(failure.to_string())),
+    })
+    .await
 }
 
 /// `?last=N&baseline_last=M&worse_answers=true`: the youngest N requests, compared with the M before them.

@@ -208,6 +208,13 @@ fn observation() -> Vec<Operation> {
     let baseline = "Compare them with so many requests before them; 0 or nothing compares with none.";
     vec![
         get(
+            "/v1/costs",
+            "getCosts",
+            "What steps of this model cost on this adapter, as the doctor measured and kept it.",
+        )
+        .good(JSON, named("Costs"))
+        .statuses(&[404]),
+        get(
             "/v1/diagnose",
             "getDiagnosis",
             "Which stage to look at where answers are slow or late, with the evidence.",
