@@ -67,7 +67,7 @@ fn queue_and_prefill_are_told_apart_and_a_healthy_run_sets_nothing_off() {
     count += FEW as usize;
     wait_for(&server, count);
     let diagnosis = diagnose(&server, &format!("last={FEW}&baseline_last={HEALTHY}"));
-    assert_eq!(stages(&diagnosis)[0], "prefill", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"prefill"), "{diagnosis:#}");
     assert!(!stages(&diagnosis).contains(&"queue"), "{diagnosis:#}");
     let found = finding(&diagnosis, "prefill");
     says(found, "longer prompts");
@@ -84,7 +84,7 @@ fn queue_and_prefill_are_told_apart_and_a_healthy_run_sets_nothing_off() {
     wait_for(&server, count);
     let earlier = before.to_string_lossy().into_owned();
     let diagnosis = diagnose_json(&[&server.address, "--last", "16", "--baseline", &earlier]);
-    assert_eq!(stages(&diagnosis)[0], "queue", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"queue"), "{diagnosis:#}");
     assert!(!stages(&diagnosis).contains(&"prefill"), "{diagnosis:#}");
     says(finding(&diagnosis, "queue"), "because the batch was full");
     // The other way round nothing is worse.
@@ -128,7 +128,7 @@ fn a_lost_prefix_and_a_busy_host_are_named() {
     (0..FEW).for_each(|number| ask(&ids(40 + number, 3), 20 + number));
     wait_for(&server, 1 + 2 * FEW as usize);
     let diagnosis = diagnose(&server, &format!("last={FEW}&baseline_last={FEW}"));
-    assert_eq!(stages(&diagnosis)[0], "prefill", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"prefill"), "{diagnosis:#}");
     says(finding(&diagnosis, "prefill"), "lost prefix hits");
     // Both kinds in one window.
     let diagnosis = diagnose(&server, &format!("last={}", 2 * FEW));
@@ -150,7 +150,7 @@ fn a_lost_prefix_and_a_busy_host_are_named() {
     });
     wait_for(&server, 1 + 3 * FEW as usize + 4);
     let diagnosis = diagnose(&server, &format!("last={}", FEW + 4));
-    assert_eq!(stages(&diagnosis)[0], "host", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"host"), "{diagnosis:#}");
     says(finding(&diagnosis, "host"), "preparation workers");
 }
 
@@ -177,7 +177,7 @@ fn a_pool_that_is_too_small_is_named_with_what_it_costs() {
     ask_all(10, 44);
     wait_for(&server, 8);
     let diagnosis = diagnose(&server, "last=4&baseline_last=4");
-    assert_eq!(stages(&diagnosis)[0], "preemption", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"preemption"), "{diagnosis:#}");
     let found = finding(&diagnosis, "preemption");
     says(found, "of 4 requests evicted");
     says(found, "(earlier 0 of 4 requests evicted");
