@@ -1,3 +1,5 @@
+//! Servers that are simulated: each cause is named, and a healthy one is accused as seldom as is said.
+
 use std::sync::Arc;
 
 use super::*;
