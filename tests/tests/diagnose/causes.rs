@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 
 use super::command::diagnose_json;
 use super::{answered, completion, diagnose, finding, ids, kept, says, stages, wait_for};
-use crate::serve::server::Server;
+use crate::serve::server::{Server, wait_until};
 
 /// Requests of a healthy run: enough for two windows of it.
 const HEALTHY: u32 = 26;
 /// Those of others.
 const FEW: u32 = 13;
+/// Those that come at once: enough that most of them wait beyond chance.
+const BURST: u32 = 24;
 
 /// Every second request of the last `HEALTHY` against the others: the same machine at the same time.
 fn check_halves_of(server: &Server) {
@@ -67,7 +69,7 @@ fn queue_and_prefill_are_told_apart_and_a_healthy_run_sets_nothing_off() {
     count += FEW as usize;
     wait_for(&server, count);
     let diagnosis = diagnose(&server, &format!("last={FEW}&baseline_last={HEALTHY}"));
-    assert_eq!(stages(&diagnosis)[0], "prefill", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"prefill"), "{diagnosis:#}");
     assert!(!stages(&diagnosis).contains(&"queue"), "{diagnosis:#}");
     let found = finding(&diagnosis, "prefill");
     says(found, "longer prompts");
@@ -75,23 +77,23 @@ fn queue_and_prefill_are_told_apart_and_a_healthy_run_sets_nothing_off() {
 
     // As short as ever, and more at once than there are slots.
     std::thread::scope(|scope| {
-        for number in 0..16 {
+        for number in 0..BURST {
             let server = &server;
             scope.spawn(move || answered(server, &ids(200 + number, 10), 4));
         }
     });
-    count += 16;
+    count += BURST as usize;
     wait_for(&server, count);
     let earlier = before.to_string_lossy().into_owned();
-    let diagnosis = diagnose_json(&[&server.address, "--last", "16", "--baseline", &earlier]);
-    assert_eq!(stages(&diagnosis)[0], "queue", "{diagnosis:#}");
+    let diagnosis = diagnose_json(&[&server.address, "--last", &BURST.to_string(), "--baseline", &earlier]);
+    assert_eq!(stages(&diagnosis).first(), Some(&"queue"), "{diagnosis:#}");
     assert!(!stages(&diagnosis).contains(&"prefill"), "{diagnosis:#}");
     says(finding(&diagnosis, "queue"), "because the batch was full");
     // The other way round nothing is worse.
     let diagnosis = diagnose_json(&[&earlier, "--baseline", &server.address]);
     assert_eq!(stages(&diagnosis), Vec::<&str>::new(), "{diagnosis:#}");
     // One window alone says so too, and no figure but the queue's did move.
-    let alone = diagnose(&server, "last=16&worse_answers=true");
+    let alone = diagnose(&server, &format!("last={BURST}&worse_answers=true"));
     assert_eq!(stages(&alone), ["queue"], "{alone:#}");
 
     one_client_pastes(&server, count);
@@ -128,7 +130,7 @@ fn a_lost_prefix_and_a_busy_host_are_named() {
     (0..FEW).for_each(|number| ask(&ids(40 + number, 3), 20 + number));
     wait_for(&server, 1 + 2 * FEW as usize);
     let diagnosis = diagnose(&server, &format!("last={FEW}&baseline_last={FEW}"));
-    assert_eq!(stages(&diagnosis)[0], "prefill", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"prefill"), "{diagnosis:#}");
     says(finding(&diagnosis, "prefill"), "lost prefix hits");
     // Both kinds in one window.
     let diagnosis = diagnose(&server, &format!("last={}", 2 * FEW));
@@ -142,6 +144,7 @@ fn a_lost_prefix_and_a_busy_host_are_named() {
     std::thread::scope(|scope| {
         let pasted: Vec<_> =
             (0..4).map(|_| server.begin("/v1/completions", &["connection: close"], &long)).collect();
+        wait_until("they are being prepared", || server.get("/health").1["open"] == 4);
         for number in 0..FEW {
             let server = &server;
             scope.spawn(move || answered(server, &ids(60 + number, 6), 2));
@@ -150,7 +153,7 @@ fn a_lost_prefix_and_a_busy_host_are_named() {
     });
     wait_for(&server, 1 + 3 * FEW as usize + 4);
     let diagnosis = diagnose(&server, &format!("last={}", FEW + 4));
-    assert_eq!(stages(&diagnosis)[0], "host", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"host"), "{diagnosis:#}");
     says(finding(&diagnosis, "host"), "preparation workers");
 }
 
@@ -177,7 +180,7 @@ fn a_pool_that_is_too_small_is_named_with_what_it_costs() {
     ask_all(10, 44);
     wait_for(&server, 8);
     let diagnosis = diagnose(&server, "last=4&baseline_last=4");
-    assert_eq!(stages(&diagnosis)[0], "preemption", "{diagnosis:#}");
+    assert_eq!(stages(&diagnosis).first(), Some(&"preemption"), "{diagnosis:#}");
     let found = finding(&diagnosis, "preemption");
     says(found, "of 4 requests evicted");
     says(found, "(earlier 0 of 4 requests evicted");

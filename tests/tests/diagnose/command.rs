@@ -36,7 +36,7 @@ fn a_bench_is_read_and_printed_for_a_person() {
         "--rate",
         "40",
         "--requests",
-        "16",
+        "28",
         "--prompt-tokens",
         "10",
         "--output-tokens",
@@ -47,11 +47,12 @@ fn a_bench_is_read_and_printed_for_a_person() {
     let line = [&["bench", "--json", &file, "--slots", "2", "--max-model-len", "256"], &load[..]].concat();
     let ended = end(firstlight(&folder, &line).env("FIRSTLIGHT_MODEL_FILE", default_model_path()));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(stages(&diagnose_json(&[&file]))[0], "queue");
+    let diagnosis = diagnose_json(&[&file]);
+    assert_eq!(stages(&diagnosis).first(), Some(&"queue"), "{diagnosis:#}");
     let text = run(&[&file]);
     assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""));
     for part in [
-        "now: 16 requests, 16 of them answered; ",
+        "now: 28 requests, 28 of them answered; ",
         "2 slots; p50 and p95; prefix cache on; ",
         "look at: queue (",
         "because the batch was full",
@@ -65,7 +66,7 @@ fn a_bench_is_read_and_printed_for_a_person() {
     let few = run(&[&file, "--last", "5"]).stdout;
     assert!(few.contains("too little to tell: 5 answered requests"), "{few}");
     check_refused(&[&file, "--case", "no such"], 2, &["no case \"no such\"", "\"rate\""]);
-    check_refused(&[&file, "--last", "16", "--baseline-last", "4"], 2, &["lower --last"]);
+    check_refused(&[&file, "--last", "28", "--baseline-last", "4"], 2, &["lower --last"]);
     check_refused(&[&file, "--probe", "2"], 2, &["--probe 2 asks a server"]);
 }
 

@@ -97,6 +97,7 @@ fn clients_that_do_not_read_are_told_from_a_slow_server() {
     }
     wait_for(&server, 3);
     let diagnosis = diagnose(&server, "");
-    assert_eq!(stages(&diagnosis), ["transport"], "{diagnosis:#}");
+    // A context of three thousand tokens makes steps longer too, and that may be seen.
+    assert_eq!(stages(&diagnosis).first(), Some(&"transport"), "{diagnosis:#}");
     says(finding(&diagnosis, "transport"), "clients that read slowly");
 }

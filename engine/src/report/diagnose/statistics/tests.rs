@@ -1,3 +1,5 @@
+//! Tests held against textbooks, against their own definitions, and against chance, by simulation with fixed seeds.
+
 use super::*;
 use crate::report::diagnose::dip::{dip, is_significant};
 use crate::report::diagnose::tests::Rng;
