@@ -105,15 +105,15 @@ pub fn observed_steps<'t>(
             }
             counted[idx].load.add(position, tokens);
             counted[idx].chunks += 1;
-            position += tokens;
+            position = position.saturating_add(tokens);
         }
         let prompt = timeline.tokens().prompt;
-        for (step, number) in timeline.token_step().iter().zip(0..) {
+        for (step, number) in timeline.token_step().iter().zip(0u32..) {
             let Some(idx) = idx_of(*step) else { continue };
             counted[idx].load.sampled_rows += 1;
             if own.binary_search_by_key(&idx, |(idx, _)| *idx).is_err() {
                 // The row is that of the token before, which stands behind the prompt and those before it.
-                counted[idx].load.add(prompt + number - 1, 1);
+                counted[idx].load.add(prompt.saturating_add(number).saturating_sub(1), 1);
                 counted[idx].decode_rows += 1;
             }
         }

@@ -203,7 +203,7 @@ impl Beginnings {
         let shared = if cached.is_multiple_of(self.block_size) { cached.min(len) } else { len };
         let admitted = admitted_at(timeline).unwrap_or_default();
         // The last token of an answer is never computed.
-        let computed = |other: usize| before[other].prompt_len() + before[other].output_len - 1;
+        let computed = |other: usize| before[other].prompt_len().saturating_add(before[other].output_len - 1);
         let fits = |other: &usize| {
             let stamps = all[*other].0.stamps();
             let of_prompt = shared <= before[*other].prompt_len();

@@ -138,9 +138,9 @@ impl<'r> ResultJson<'r> {
 fn load_json<'r>(args: &BenchArgs, load: &'r Load) -> LoadJson<'r> {
     let trace = args.trace.as_ref().map(|path| TraceJson {
         file: path.display().to_string(),
-        shrink: args.trace_shrink,
-        speed: args.trace_speed,
-        skip: args.trace_skip,
+        shrink: args.cut.trace_shrink,
+        speed: args.cut.trace_speed,
+        skip: args.cut.trace_skip,
     });
     let lengths = |tokens: u32| trace.is_none().then_some(tokens);
     LoadJson {
