@@ -103,7 +103,8 @@ fn predict(recording: &Recording, costs: &Costs, setting: &Setting) -> Result<Pr
     let mut meter = Meter::new(costs, &recording.observed);
     let mut runs = Vec::with_capacity(recording.plans.len());
     let (mut cut_short, mut steps) = (0, 0);
-    for plan in &recording.plans {
+    for (idx, plan) in recording.plans.iter().enumerate() {
+        meter.begin(idx);
         let mut plan = plan.clone();
         plan.prioritise(setting.urgent.below, setting.urgent.priority);
         // A recording's steps tell it themselves.

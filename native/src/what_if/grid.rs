@@ -104,13 +104,15 @@ pub fn settings(args: &WhatIfArgs, recorded: &SchedulerConfig) -> Result<Vec<Set
             "these lists make more than {MAX_SETTINGS} combinations; give shorter ones"
         )));
     }
-    let varied = axes.iter().filter(|axis| !axis.values.is_empty()).count();
+    let given = || axes.iter().filter(|axis| !axis.values.is_empty());
+    let varied = axes.iter().filter(|axis| axis.values.len() > 1).count();
     let start = Setting { label: String::new(), ..Setting::recorded(recorded) };
     let mut settings = vec![start];
-    for axis in axes.iter().filter(|axis| !axis.values.is_empty()) {
-        settings = settings.iter().flat_map(|setting| combined(setting, axis, varied)).collect();
+    for axis in given() {
+        let is_told = varied == 0 || axis.values.len() > 1;
+        settings = settings.iter().flat_map(|setting| combined(setting, axis, is_told, varied > 2)).collect();
     }
-    if varied == 0 {
+    if given().next().is_none() {
         settings = vec![Setting::recorded(recorded)];
     }
     let mut distinct: Vec<Setting> = Vec::new();
@@ -123,16 +125,17 @@ pub fn settings(args: &WhatIfArgs, recorded: &SchedulerConfig) -> Result<Vec<Set
     Ok(distinct)
 }
 
-/// `setting` with each value of `axis`.
-fn combined(setting: &Setting, axis: &Axis<'_>, varied: usize) -> Vec<Setting> {
+/// `setting` with each value of `axis`, which the label tells where `is_told`; shortly where much is told.
+fn combined(setting: &Setting, axis: &Axis<'_>, is_told: bool, is_short: bool) -> Vec<Setting> {
     let with = |change: &Change<'_>| {
         let mut setting = setting.clone();
-        // Of one or two things the words fit into a table; of more, their letters.
-        let (between, words) = if varied > 2 { (" ", &change.short) } else { (", ", &change.words) };
-        if !setting.label.is_empty() {
+        let (between, words) = if is_short { (" ", &change.short) } else { (", ", &change.words) };
+        if is_told && !setting.label.is_empty() {
             setting.label.push_str(between);
         }
-        setting.label.push_str(words);
+        if is_told {
+            setting.label.push_str(words);
+        }
         (change.apply)(&mut setting);
         setting
     };
@@ -145,7 +148,7 @@ fn counted(count: u32, noun: &str) -> String {
 
 fn urgent_words(urgent: Urgent) -> (String, String) {
     match urgent.below {
-        0 => ("no priorities".into(), "none".into()),
+        0 => ("unranked".into(), "none".into()),
         below => (format!("<{below} at {}", urgent.priority), format!("<{below}:{}", urgent.priority)),
     }
 }
@@ -189,11 +192,14 @@ mod tests {
     fn lists_make_a_setting_for_each_combination() {
         check("", Ok(&["2 slots"]));
         check("--slots 2,4,4,8", Ok(&["2 slots", "4 slots", "8 slots"]));
-        check("--slots 2,4 --kv-blocks 9", Ok(&["2 slots, 9 blocks", "4 slots, 9 blocks"]));
+        check("--slots 2,4 --kv-blocks 9", Ok(&["2 slots", "4 slots"]));
         check("--kv-memory 8MiB", Ok(&["22 blocks"]));
         check("--prefix-cache on,off", Ok(&["cache on", "cache off"]));
-        check("--priorities none,64:-5", Ok(&["no priorities", "<64 at -5"]));
-        check("--slots 4 --batch-tokens 64 --prefix-cache off", Ok(&["4s 64t off"]));
+        check("--priorities none,64:-5", Ok(&["unranked", "<64 at -5"]));
+        check("--slots 4 --prefix-cache off", Ok(&["4 slots, cache off"]));
+        let eight = ["2s 64t on", "2s 64t off", "2s 9t on", "2s 9t off", "4s 64t on", "4s 64t off"];
+        let eight = [&eight[..], &["4s 9t on", "4s 9t off"]].concat();
+        check("--slots 2,4 --batch-tokens 64,9 --prefix-cache on,off", Ok(&eight));
         check("--kv-memory 1000", Err("one block of 16 tokens takes 368640"));
         let many: Vec<String> = (1..=65).map(|n: u32| n.to_string()).collect();
         check(&format!("--slots {}", many.join(",")), Err("more than 64 combinations"));

@@ -15,7 +15,8 @@ use serde::Deserialize;
 
 use crate::bench::load::{Case, Pace, Planned, cut_trace};
 use crate::bench::outcome::Run;
-use crate::bench::{result_json, trace_csv};
+use crate::bench::result_json::{self, Settings};
+use crate::bench::trace_csv;
 use crate::cli::WhatIfArgs;
 use crate::failure::Failure;
 
@@ -47,8 +48,8 @@ pub struct Recording {
     pub runs: Vec<Run>,
     /// One a run.
     pub plans: Vec<Plan>,
-    /// Steps of all runs.
-    pub observed: Observed,
+    /// The steps of each run.
+    pub observed: Vec<Observed>,
     /// What a reader must know beside the figures.
     pub notes: Vec<String>,
 }
@@ -59,7 +60,7 @@ struct File {
     schema: Option<String>,
     adapter: Option<String>,
     load: Option<LoadFile>,
-    settings: Option<SettingsFile>,
+    settings: Option<Settings>,
     repeats: Option<Vec<RunFile>>,
     timelines: Option<Vec<TimelineRecord>>,
     steps: Option<Vec<StepRecord>>,
@@ -75,17 +76,6 @@ struct LoadFile {
 struct CaseFile {
     name: String,
     pace: serde_json::Value,
-}
-
-#[derive(Deserialize)]
-struct SettingsFile {
-    slots: u32,
-    batch_tokens: u32,
-    block_size: u32,
-    blocks_total: u32,
-    max_model_len: u32,
-    max_waiting: u32,
-    prefix_cache: bool,
 }
 
 #[derive(Deserialize)]
@@ -179,7 +169,7 @@ impl Recording {
             case: Case { requests, ..case(false) },
             runs: Vec::new(),
             plans: vec![plan],
-            observed: Observed::new(),
+            observed: Vec::new(),
             notes: vec![
                 "nothing was measured: how far these predictions are off depends on the costs alone".into(),
             ],
@@ -236,7 +226,7 @@ impl Recording {
         }
         let plans: Vec<Plan> = runs.iter().map(|run| plan(run, limits.block_size)).collect();
         notes.extend(told(&plans, &runs));
-        let observed = runs.iter().flat_map(observed).collect();
+        let observed = runs.iter().map(observed).collect();
         let model = runs.iter().flat_map(|run| &run.timelines).next().map(|first| first.record().model);
         Ok(Self {
             words: file.load.map_or_else(|| "as recorded".into(), |load| load.words),
@@ -401,7 +391,7 @@ fn usual_limits(block_size: u32, max_model_len: u32) -> SchedulerConfig {
     }
 }
 
-fn limits_of(settings: &SettingsFile) -> SchedulerConfig {
+fn limits_of(settings: &Settings) -> SchedulerConfig {
     SchedulerConfig {
         max_num_seqs: settings.slots,
         max_batch_tokens: settings.batch_tokens,

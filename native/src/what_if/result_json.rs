@@ -4,13 +4,13 @@
 
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::LatencyReport;
-use firstlight_engine::sched::SchedulerConfig;
 use serde::Serialize;
 
 use super::WhatIf;
 use super::grid::Setting;
 use super::outcome::{Prediction, ReplayError, median};
 use crate::bench::outcome::CaseOutcome;
+use crate::bench::result_json::Settings;
 
 /// The result.
 #[derive(Serialize)]
@@ -35,13 +35,8 @@ pub struct ResultJson<'r> {
 
 #[derive(Serialize)]
 struct SettingJson {
-    slots: u32,
-    batch_tokens: u32,
-    block_size: u32,
-    blocks_total: u32,
-    max_model_len: u32,
-    max_waiting: u32,
-    prefix_cache: bool,
+    #[serde(flatten)]
+    limits: Settings,
     /// Prompts of fewer tokens have `priority`.
     urgent_below: u32,
     priority: i32,
@@ -49,19 +44,9 @@ struct SettingJson {
 
 impl SettingJson {
     fn of(setting: &Setting) -> Self {
-        let SchedulerConfig { max_num_seqs, max_batch_tokens, block_size, num_blocks, .. } = setting.limits;
-        let SchedulerConfig { max_model_len, max_waiting, prefix_cache, .. } = setting.limits;
-        Self {
-            slots: max_num_seqs,
-            batch_tokens: max_batch_tokens,
-            block_size,
-            blocks_total: num_blocks,
-            max_model_len,
-            max_waiting,
-            prefix_cache,
-            urgent_below: setting.urgent.below,
-            priority: setting.urgent.priority,
-        }
+        let urgent = setting.urgent;
+        let limits = Settings::of(&setting.limits, "");
+        Self { limits, urgent_below: urgent.below, priority: urgent.priority }
     }
 }
 

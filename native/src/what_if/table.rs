@@ -4,6 +4,7 @@
 
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::Distribution;
+use firstlight_engine::sched::SchedulerConfig;
 
 use super::WhatIf;
 use super::outcome::{Prediction, ReplayError, median};
@@ -191,7 +192,7 @@ fn percentile(all: Option<Distribution>, q: u32) -> Option<f64> {
 
 fn first_tokens(rows: &[Row<'_>], unit: Unit, style: Style) -> Vec<String> {
     let heading = format!(
-        "{:<LABEL$}{:>11}{:>9}{:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>8}",
+        "{:<LABEL$}{:>10}{:>9}{:>7}{:>7}{:>8}{:>7}{:>10}{:>10}{:>10}",
         format!("engine TTFT in {}", unit.name()),
         "mean",
         "error",
@@ -214,7 +215,7 @@ fn first_tokens(rows: &[Row<'_>], unit: Unit, style: Style) -> Vec<String> {
         let wholes = row.outcome.pooled.wholes.engine_ttft;
         let at = |q| figure(unit, percentile(wholes, q));
         lines.push(format!(
-            "{:<LABEL$}{:>11}{:>9}{:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>8}",
+            "{:<LABEL$}{:>10}{:>9}{:>7}{:>7}{:>8}{:>7}{:>10}{:>10}{:>10}",
             cut(&row.label),
             figure(unit, report.and_then(|report| report.engine_ttft_parts.mean())),
             row.error,
@@ -267,6 +268,7 @@ fn throughput(rows: &[Row<'_>], unit: Unit, style: Style) -> Vec<String> {
 
 fn notes(found: &WhatIf) -> Vec<String> {
     let mut notes = Vec::new();
+    notes.extend(throughout(found));
     let beyond: Vec<String> = (found.predictions.iter().filter(|prediction| is_beyond(prediction)))
         .map(|prediction| {
             let share = prediction.beyond.unwrap_or_default() * 100.0;
@@ -287,6 +289,24 @@ fn notes(found: &WhatIf) -> Vec<String> {
     }
     notes.extend(found.recording.notes.iter().cloned());
     notes
+}
+
+/// What no label tells because it is the same in every prediction, and another than recorded.
+fn throughout(found: &WhatIf) -> Option<String> {
+    let first = found.predictions.first()?;
+    let changed = |value: fn(&SchedulerConfig) -> u32, name: &str| {
+        let predicted = value(&first.setting.limits);
+        let is_same = found.predictions.iter().all(|one| value(&one.setting.limits) == predicted);
+        let is_told = is_same && predicted != value(&found.recording.limits);
+        is_told.then(|| format!("{} {name}", grouped(u64::from(predicted))))
+    };
+    let told = [
+        changed(|limits| limits.max_num_seqs, "slots"),
+        changed(|limits| limits.max_batch_tokens, "tokens a step"),
+        changed(|limits| limits.num_blocks, "blocks"),
+    ];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    (!told.is_empty()).then(|| format!("predicted with {} throughout", told.join(", ")))
 }
 
 fn cut(label: &str) -> String {
