@@ -25,7 +25,7 @@ use std::task::{Context, Poll, Waker};
 use self::runner::CostRunner;
 use crate::clock::{Clock, ManualClock, Nanos};
 use crate::engine::{Engine, EngineConfig, RequestEvent};
-use crate::request::{Request, RequestId, SamplingParams};
+use crate::request::{HostStamps, Request, RequestId, SamplingParams};
 use crate::runner::RunnerError;
 use crate::sched::{Batch, SchedulerConfig};
 use crate::timeline::{ModelLabel, NANOS_LIMIT, RequestLabels, RequestTimeline};
@@ -121,7 +121,7 @@ impl<F: FnMut(&Batch) -> Nanos> Play<'_, F> {
         self.engine.runner_mut().is_free = true;
         for (primer, id) in self.plan.primers.iter().zip(self.plan.arrivals.len() as u64..) {
             let params = SamplingParams { max_tokens: 1, ignore_eos: true, ..SamplingParams::default() };
-            let stamps = crate::request::HostStamps::at(self.clock.now());
+            let stamps = HostStamps::at(self.clock.now());
             self.engine.submit(Request::new(RequestId(id), primer.tokens(), params, stamps));
             while self.engine.has_work() {
                 self.step()?;
