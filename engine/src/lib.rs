@@ -14,6 +14,7 @@ pub mod model;
 pub mod order;
 pub mod policy;
 pub mod refusal;
+pub mod replay;
 pub mod report;
 pub mod request;
 pub mod runner;

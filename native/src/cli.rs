@@ -20,8 +20,9 @@ mod probe;
 mod serve;
 mod trace;
 mod values;
+mod what_if;
 
-pub use bench::{BenchArgs, Scenario};
+pub use bench::{BenchArgs, Scenario, TraceCut};
 pub use budget::BudgetArgs;
 pub use diagnose::DiagnoseArgs;
 pub use parse::{Parsed, parse};
@@ -29,8 +30,9 @@ pub use probe::ProbeArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use values::name as parse_name;
-pub use values::{Activations, Autotune, JsonTarget, KvCache, LogFormat, Switch, TokenIds};
+pub use values::{Activations, Autotune, JsonTarget, KvCache, LogFormat, Switch, TokenIds, Urgent};
 pub(crate) use values::{names_a_host, otlp_endpoint, without_password};
+pub use what_if::WhatIfArgs;
 
 /// How to begin, and what a script gets back.
 const START: &str = "\
@@ -62,6 +64,8 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Measure under a load that is one word, and say where the time goes
     Bench(Box<BenchArgs>),
+    /// Replay what was recorded, or a trace, under other settings: what would its latencies have been?
+    WhatIf(Box<WhatIfArgs>),
     /// Take one request apart into twelve stages, each with its time, its share and what bounds it
     Trace(TraceArgs),
     /// Name the stage to look at where answers are slow or late, with the evidence

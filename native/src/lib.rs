@@ -38,4 +38,5 @@ pub mod source;
 pub mod split;
 pub mod terminal;
 pub mod trace;
+pub mod what_if;
 pub mod wheel;

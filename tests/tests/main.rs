@@ -19,3 +19,4 @@ mod simulation;
 mod text;
 mod tidy;
 mod trace;
+mod what_if;
