@@ -83,7 +83,10 @@ pub fn dispatch_ns(opened: &Opened) -> Result<u64, Failure> {
 }
 
 /// The costs in a file: bare, or under `costs` as the doctor prints them and as they are kept.
-fn named(path: &Path) -> Result<StepCosts, Failure> {
+///
+/// # Errors
+/// It cannot be read, or has none.
+pub fn named(path: &Path) -> Result<StepCosts, Failure> {
     let advice = "`firstlight doctor --json` prints costs that can be read";
     let bytes = cache::read_short(path).map_err(|error| {
         Failure::usage(format!("--costs {} cannot be read: {error}; {advice}", path.display()))

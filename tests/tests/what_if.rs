@@ -227,7 +227,7 @@ fn bad_input_is_one_sentence() {
     check(&["what-if"], &[], 2, "--trace");
     check(&["what-if", "--trace", "/nowhere/t.json"], &[], 2, "/nowhere/t.json");
     check(&["what-if", "--trace", &csv], &[], 2, "nothing says what a step costs");
-    check(&["what-if", "--trace", &csv, "--costs", &csv], &[], 2, "no costs of steps");
+    check(&["what-if", "--trace", &csv, "--costs", &csv], &[], 2, "has none");
     check(&["what-if", "--trace", &csv, "--slots", "2,x"], &[], 2, "--slots is \"x\"");
     check(&["what-if", "--trace", &csv, "--requests", "3"], &[], 2, "has 2 requests");
     check(&["what-if", "--trace", &file("a.json", "{")], &[], 2, "no recording");

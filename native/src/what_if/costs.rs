@@ -2,14 +2,12 @@
 //!
 //! Invariant: how much of a replay's time is of steps larger than any that was seen is always known.
 
-use std::path::Path;
-
 use firstlight_engine::clock::Nanos;
-use firstlight_engine::costs::{SCHEMA, StepCosts, StepLoad};
+use firstlight_engine::costs::{StepCosts, StepLoad};
 use firstlight_engine::replay::{LinearCosts, Observed};
 use firstlight_engine::sched::Batch;
 
-use super::recording::{Recording, read_limited};
+use super::recording::Recording;
 use crate::cli::WhatIfArgs;
 use crate::failure::Failure;
 
@@ -45,7 +43,7 @@ impl Costs {
         let observed: Observed = recording.observed.concat();
         let source = match &args.costs {
             Some(path) => {
-                let costs = read(path)?;
+                let costs = crate::costs::named(path)?;
                 let costs = if observed.is_empty() { costs } else { costs.corrected(&observed) };
                 Source::Measured { costs: Box::new(costs), corrected_by: observed.len() }
             }
@@ -104,25 +102,6 @@ impl Source {
         let cost: f64 = run.iter().map(|(load, _)| self.step_ns(load) as f64).sum();
         if took > 0.0 && cost > 0.0 { took / cost } else { 1.0 }
     }
-}
-
-fn read(path: &Path) -> Result<StepCosts, Failure> {
-    const MAX_BYTES: u64 = 1 << 20;
-    let name = path.display();
-    let text = read_limited(path, "--costs", MAX_BYTES)?;
-    let wrong = |what: String| {
-        Failure::usage(format!(
-            "--costs is {name}, which is no costs of steps: {what}; give JSON with schema {SCHEMA}"
-        ))
-    };
-    let costs: StepCosts = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    if costs.schema != SCHEMA {
-        return Err(wrong(format!("its schema is {:?}", costs.schema)));
-    }
-    if costs.rows.is_empty() {
-        return Err(wrong("it has no rows".into()));
-    }
-    Ok(costs)
 }
 
 /// Tells a replay what its steps cost, and notes how many of them nobody has seen the like of.
