@@ -46,8 +46,8 @@ impl Correction {
 const ROUNDS: u32 = 30;
 /// Below this share of a step a difference counts as none: clocks and machines are no finer.
 const FINE: f64 = 0.01;
-/// How many steps that know better it takes to outvote the factor 1.
-const PRIOR_STEPS: f64 = 0.5;
+/// What the factor 1 weighs, in steps: next to nothing, and enough where no step says anything.
+const PRIOR_STEPS: f64 = 0.005;
 /// No factor goes beyond, nor below one by it: such steps are of another model or another adapter.
 const FURTHEST: f64 = 100.0;
 

@@ -58,8 +58,8 @@ fn figures(budget: &Budget) -> Vec<String> {
     let line = |what: &str, figure: String, beside: String| format!("  {what:<24}{figure:>14}   {beside}");
     let with_kv = match (budget.measured, budget.ridge_with_kv) {
         (true, _) => String::new(),
-        (_, Some(ridge)) => format!("; where its keys and values are read too: {ridge:.0}"),
-        (_, None) => "; where its keys and values are read too: never".into(),
+        (_, Some(ridge)) => format!("; with keys and values read too: {ridge:.0}"),
+        (_, None) => "; with keys and values read too: never".into(),
     };
     let host = if budget.measured { format!(", loop {}", time(step.host_ns)) } else { String::new() };
     vec![
@@ -94,15 +94,18 @@ fn figures(budget: &Budget) -> Vec<String> {
         line(
             "keys and values",
             gib(room.prompt_bytes),
-            format!("of the prompt; {} bytes a token", grouped(room.bytes_a_token.round() as u64)),
+            format!(
+                "of the prompt, of {}; {} bytes a token",
+                gib(room.pool_bytes),
+                grouped(room.bytes_a_token.round() as u64)
+            ),
         ),
         line(
             "users",
             grouped(room.users_paged),
             format!(
-                "paged, {} tokens each, in {}; {} with room for {}",
+                "paged, {} tokens each; {} with room for {}",
                 grouped(room.average_tokens.into()),
-                gib(room.pool_bytes),
                 grouped(room.users_worst_case),
                 grouped(budget.knobs.worst_tokens.into())
             ),
@@ -125,7 +128,7 @@ fn stage(stage: &Stage) -> String {
             };
             format!("{:>14}{:>8.1}%   {bound}", time(ns), share * 100.0)
         }
-        _ => format!("{:>14}            not in the model; `firstlight trace` measures it", "-"),
+        _ => format!("{:>14}            `firstlight trace` measures it", "-"),
     };
     format!("  {:>2} {name:<32}{figures}", stage.stage).trim_end().to_owned()
 }
