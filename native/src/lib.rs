@@ -19,6 +19,7 @@ pub mod download;
 pub mod driver;
 pub mod executor;
 pub mod failure;
+pub mod guide;
 pub mod histogram;
 pub mod hub;
 pub mod interrupt;

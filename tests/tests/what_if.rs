@@ -118,7 +118,7 @@ fn a_burst_on_other_slots_comes_out_as_it_is_measured() {
         // Both within 15 %, or within the spread of the real runs where that is larger: of either side, because what was
         // recorded is as uncertain as what it is compared with.
         let other = spread_of(&recorded[from].1);
-        let bound = if full() { 0.15 } else { 0.30 };
+        let bound: f64 = if full() { 0.15 } else { 0.30 };
         let bound = bound.max(spread).max(other);
         assert!(mean.abs() <= bound, "{mean} of at most {bound}");
         assert!((queue / share).abs() <= bound, "{queue} of {share}, at most {bound}");

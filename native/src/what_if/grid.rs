@@ -45,14 +45,11 @@ struct Change<'a> {
     apply: Box<dyn Fn(&mut Setting) + 'a>,
 }
 
-fn axis<'a, T: Copy>(
+fn axis<'a, T: Copy + 'a>(
     values: impl IntoIterator<Item = T>,
     words: impl Fn(T) -> (String, String),
     apply: impl Fn(&mut Setting, T) + Copy + 'a,
-) -> Axis<'a>
-where
-    T: 'a,
-{
+) -> Axis<'a> {
     let change = |value: T| {
         let (words, short) = words(value);
         Change { words, short, apply: Box::new(move |setting: &mut Setting| apply(setting, value)) }
