@@ -86,6 +86,15 @@ pub struct ClassCost {
     pub ns: u64,
 }
 
+/// How a kernel takes rows: from `min_rows` rows on it computes a multiple of `tile_rows`, those of nobody included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct RowTile {
+    /// The fewest rows it is used for.
+    pub min_rows: u32,
+    /// What its rows come in.
+    pub tile_rows: u32,
+}
+
 /// The name and the version of [`StepCosts`] as JSON.
 pub const SCHEMA: &str = "firstlight.costs/1";
 
@@ -111,6 +120,9 @@ pub struct StepCosts {
     pub kv_cache: String,
     /// Whether the next step is submitted before the tokens of the present one are read.
     pub runs_ahead: bool,
+    /// In what the products take rows, in rising order; without them row by row.
+    #[serde(default)]
+    pub tiles: Vec<RowTile>,
     /// All layers of a step of so many rows, whoever they belong to: without attention, without the head.
     pub rows: Vec<ClassCost>,
     /// The head, and choosing a token on the GPU, for so many sampled rows.
@@ -157,14 +169,20 @@ impl StepCosts {
         self.parts(load).total_ns().round() as u64
     }
 
+    /// The rows that are computed for so many: a tile that is not full costs what a full one does.
+    fn computed_rows(&self, rows: u32) -> u32 {
+        let tile = self.tiles.iter().rev().find(|tile| tile.min_rows <= rows);
+        tile.and_then(|tile| rows.checked_next_multiple_of(tile.tile_rows)).unwrap_or(rows)
+    }
+
     /// The same in its parts.
     pub fn parts(&self, load: &StepLoad) -> StepParts {
         let of_prompts = load.attended.saturating_sub(load.decode_attended);
         StepParts {
-            layers_ns: at(&self.rows, load.num_rows()),
+            layers_ns: at(&self.rows, self.computed_rows(load.num_rows())),
             attention_ns: attention(&self.decode_attention, load.decode_rows, load.decode_attended)
                 + attention(&self.prompt_attention, load.prefill_rows, of_prompts),
-            head_ns: at(&self.head, load.sampled_rows),
+            head_ns: at(&self.head, self.computed_rows(load.sampled_rows)),
             // Also a step that samples nothing is decided, submitted and waited for.
             host_ns: at(&self.host, load.sampled_rows.max(1)),
         }
@@ -294,6 +312,23 @@ pub(crate) mod tests {
         check(&[(1, 10)], 7, 10.0);
         check(&[(4, 40), (8, 20)], 1000, 20.0);
         check(&[], 7, 0.0);
+    }
+
+    #[test]
+    fn a_tile_that_is_not_full_costs_what_a_full_one_does() {
+        let tile = |min_rows, tile_rows| RowTile { min_rows, tile_rows };
+        let tiles = vec![tile(1, 1), tile(2, 2), tile(3, 4), tile(9, 0)];
+        let tiled = StepCosts { tiles, ..costs() };
+        let check = |rows: u32, as_many: u32| {
+            let (load, full) = (StepLoad::decode(rows, 0), StepLoad::decode(as_many, 0));
+            let (got, expected) = (tiled.parts(&load), costs().parts(&full));
+            assert_eq!((got.layers_ns, got.head_ns), (expected.layers_ns, expected.head_ns), "{rows} rows");
+        };
+        for (rows, as_many) in [(0, 0), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8)] {
+            check(rows, as_many);
+        }
+        // Of no rows a tile is none.
+        check(10, 10);
     }
 
     #[test]

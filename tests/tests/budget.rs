@@ -1,6 +1,6 @@
 //! `firstlight budget` and the costs that `firstlight doctor` measures, as a script sees them. Runs the real binary.
 
-use firstlight_tests::default_model_path;
+use firstlight_tests::{default_model_path, full};
 use serde_json::Value;
 
 use crate::cli::{Ended, Scratch, check, end, firstlight};
@@ -93,16 +93,19 @@ fn costs_are_measured_kept_and_read_and_a_budget_is_made_of_them() {
 #[test]
 fn predictions_stand_beside_what_is_measured() {
     let folder = Scratch::new();
-    let line = ["budget", "--check", "--json", "--repeats", "3", "--slots", "6", "--batch-tokens", "64"];
+    let (repeats, slots) = if full() { ("5", "12") } else { ("1", "3") };
+    let line =
+        ["budget", "--check", "--json", "--repeats", repeats, "--slots", slots, "--batch-tokens", "64"];
     let result = json(&run(&folder, &[&line[..], &["--max-model-len", "320"]].concat()));
     assert_eq!(result["schema"], "firstlight.budget-check/1");
     let points = list(&result["points"]);
-    assert_eq!(points.len(), 7, "3 and 6 sequences, 2 contexts, 3 prompts: {points:#?}");
-    let mut errors: Vec<f64> = points.iter().map(|point| number(&point["error"]).abs()).collect();
-    errors.sort_by(f64::total_cmp);
-    let told = points.iter().map(|p| (number(&p["predicted_ns"]) / number(&p["measured_ns"]) - 1.0).abs());
-    assert!(told.zip(points).all(|(off, point)| (off - number(&point["error"]).abs()).abs() < 1e-9));
-    assert!(errors[points.len() / 2] < 0.25, "most predictions hold: {points:#?}");
+    assert!(points.len() >= 6, "3 sequences, 2 contexts, 3 prompts: {points:#?}");
+    for point in points {
+        let off = number(&point["predicted_ns"]) / number(&point["measured_ns"]) - 1.0;
+        assert!((off - number(&point["error"])).abs() < 1e-9, "{point:#?}");
+        // One turn beside other tests measures nothing that a prediction could be held to.
+        assert!(!full() || off.abs() < 0.25, "{point:#?}");
+    }
 }
 
 #[test]

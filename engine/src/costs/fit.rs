@@ -82,7 +82,7 @@ pub(super) fn correction(costs: &StepCosts, measured: &[(StepLoad, u64)]) -> Cor
 fn features(costs: &StepCosts, load: &StepLoad) -> [f64; 3] {
     let parts = costs.parts(load);
     let mut features = [parts.head_ns + parts.host_ns, 0.0, parts.attention_ns];
-    for (class, weight) in weights(&costs.rows, load.num_rows()) {
+    for (class, weight) in weights(&costs.rows, costs.computed_rows(load.num_rows())) {
         features[usize::from(class.rows > MAX_DECODE_CLASS)] += class.ns as f64 * weight;
     }
     features

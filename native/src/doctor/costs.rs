@@ -3,7 +3,7 @@
 //! Where the costs are kept is not its matter. Invariant: in each round every class is timed once, so that what disturbs a
 //! while disturbs all of them, and each figure is the middle of its rounds.
 
-use firstlight_engine::costs::{ATTENTION_UNIT, ClassCost, SCHEMA, StepCosts};
+use firstlight_engine::costs::{ATTENTION_UNIT, ClassCost, RowTile, SCHEMA, StepCosts};
 use firstlight_engine::runner::{GpuRunner, StepShape};
 use firstlight_engine::sched::SchedulerConfig;
 
@@ -144,6 +144,7 @@ impl Measurement {
             activations: facts.1,
             kv_cache: opened.kv.name().into(),
             runs_ahead: self.ahead,
+            tiles: tiles(&opened.runner),
             decode_attention,
             prompt_attention,
             dispatches: u32::try_from(opened.runner.num_dispatches()).unwrap_or(u32::MAX),
@@ -174,6 +175,11 @@ fn load_of(shape: StepShape) -> firstlight_engine::costs::StepLoad {
     let mut load = firstlight_engine::costs::StepLoad::default();
     (0..shape.num_seqs).for_each(|_| load.add(shape.context - shape.tokens_per_seq, shape.tokens_per_seq));
     load
+}
+
+fn tiles(runner: &GpuRunner) -> Vec<RowTile> {
+    let tiles = runner.choice().matmul_tiles().iter().map(|tile| tile.rows());
+    tiles.map(|(min_rows, tile_rows)| RowTile { min_rows, tile_rows }).collect()
 }
 
 fn runner_facts(runner: &GpuRunner) -> (String, String) {

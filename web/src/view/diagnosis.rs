@@ -33,7 +33,6 @@ fn finding(finding: &Finding) -> Vec<String> {
 mod tests {
     use firstlight_engine::report::ReportContext;
 
-    use super::*;
     use crate::protocol::Event;
     use crate::view::history::History;
     use crate::view::history::tests::answered;

@@ -39,6 +39,7 @@ pub(super) fn components() -> Vec<(&'static str, Value)> {
             ("activations", text()),
             ("kv_cache", text()),
             ("runs_ahead", flag()),
+            ("tiles", about("In what the products take rows.", list(named("RowTile")))),
             ("rows", classes("All layers of a step of so many rows, without attention and head.")),
             ("head", classes("The head, for so many sampled rows.")),
             ("decode_attention", classes("1,024 attended positions in a step of so many decode rows.")),
@@ -53,6 +54,7 @@ pub(super) fn components() -> Vec<(&'static str, Value)> {
         ("Costs", answer([("measured", measured)], [])),
         ("ModelFigures", model),
         ("StepCosts", costs),
+        ("RowTile", answer([("min_rows", count()), ("tile_rows", count())], [])),
         ("ClassCost", answer([("rows", count()), ("ns", count())], [])),
     ]
 }

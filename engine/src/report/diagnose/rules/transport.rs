@@ -11,8 +11,10 @@ use super::*;
 const LATE: f64 = 0.3;
 /// A delay that somebody sees.
 const SEEN: Nanos = 50_000_000;
-/// Readers that have to be slow before it is no accident.
+/// Readers that have to be slow before it is no accident...
 const SLOW_READERS: usize = 3;
+/// ...unless one of them is as slow as no machine is by accident.
+const SLOW_ALONE: Nanos = 1_000_000_000;
 
 pub(in super::super) fn weigh(case: &Case) -> Weighed {
     if let Some(found) = case.asked.client.and_then(|client| at_the_client(&client)) {
@@ -60,7 +62,7 @@ pub(in super::super) fn weigh(case: &Case) -> Weighed {
             false => found,
         });
     }
-    if slow > 0 {
+    if slow >= SLOW_READERS || longest >= Some(SLOW_ALONE) {
         let certainty = if slow >= SLOW_READERS { Certainty::Certain } else { Certainty::Possible };
         let reason = match certainty {
             Certainty::Certain => "counted: these answers had ended, and their clients had not read them",
