@@ -1,6 +1,6 @@
 // Starts the page, and in the worker the engine: both threads run this script, and the page starts the worker with it.
 
-globalThis.firstlightScript = import.meta.url;
+globalThis.firstlightScript ??= import.meta.url;
 
 const page = globalThis.document;
 

@@ -10,6 +10,7 @@ mod chrome;
 mod context;
 pub mod diagnose;
 mod distribution;
+mod document;
 #[cfg(test)]
 mod fixtures;
 mod gauges;
@@ -22,6 +23,7 @@ pub use buckets::{BatchBucket, GapFigures, GapsByBatch, PositionBucket};
 pub use chrome::{ChromeTrace, chrome_trace};
 pub use context::ReportContext;
 pub use distribution::{Distribution, PERCENTILES, nearest_rank};
+pub use document::document;
 pub use gauges::{Gauge, GaugeReadings, Gauges};
 pub use latency::{FinishCounts, LatencyReport, PrefixCacheTokens, RankedRequest, Span, TokenTotals, Wholes};
 pub use sums::{DecodeSums, EngineTtftSums, SumMismatch, TtftSums};

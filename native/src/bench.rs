@@ -11,6 +11,7 @@ use firstlight_engine::report::ReportContext;
 use serde::Serialize;
 
 use self::clients::Clients;
+use self::html::HtmlFile;
 use self::load::{Case, Load};
 use self::outcome::{CaseOutcome, Run};
 use self::page::Conditions;
@@ -28,6 +29,7 @@ use crate::terminal::{note, write_json, write_line};
 pub mod amounts;
 pub mod clients;
 pub mod goals;
+pub mod html;
 pub mod load;
 pub mod micro;
 pub mod outcome;
@@ -56,9 +58,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let load = if without_load { None } else { Some(Load::of(args)?) };
     let target = args.json.clone().unwrap_or(JsonTarget::Nowhere);
     if let JsonTarget::File(path) = &target {
-        // Told before the measurement, not after it.
-        OpenOptions::new().create(true).append(true).open(path).map_err(|error| unwritable(path, &error))?;
+        check_writable(path, JSON_FLAG)?;
     }
+    let html = args.html.as_deref().map(HtmlFile::at).transpose()?;
     let Some(load) = load else {
         return match (args.startup, args.sweep, args.goals) {
             (true, ..) => startup::run(args, &target),
@@ -91,28 +93,41 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let outcomes: Vec<CaseOutcome> =
         load.cases.iter().zip(&runs).map(|(case, runs)| CaseOutcome::of(case, runs, &context)).collect();
     let result = ResultJson::new(args, &load, &engine, &runs, &outcomes);
+    html.map_or(Ok(()), |html| html.write(&result))?;
     show(args, &load, &engine, &target, &result, &runs, &outcomes)?;
     thread.shut_down(Duration::ZERO);
     judge(&runs, &outcomes)
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+const JSON_FLAG: &str = "--json";
+
+fn unwritable(path: &Path, flag: &str, error: &std::io::Error) -> Failure {
     Failure::usage(format!(
-        "the result cannot be written to {}: {error}; name a writable file with --json",
+        "the result cannot be written to {}: {error}; name a writable file with {flag}",
         path.display()
     ))
+}
+
+/// Told before the measurement, not after it.
+fn check_writable(path: &Path, flag: &str) -> Result<(), Failure> {
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|error| unwritable(path, flag, &error))
+}
+
+fn put(path: &Path, text: &str, flag: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| unwritable(path, flag, &error))
+}
+
+fn as_json(result: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(result)
+        .map_err(|error| Failure::failed(format!("the result is no JSON: {error}; report this defect")))
 }
 
 /// Writes a result where it was asked for.
 fn save(target: &JsonTarget, result: &impl Serialize) -> Result<(), Failure> {
     match target {
         JsonTarget::Stdout => write_json(result),
-        JsonTarget::File(path) => {
-            let text = serde_json::to_string(result).map_err(|error| {
-                Failure::failed(format!("the result is no JSON: {error}; report this defect"))
-            })?;
-            std::fs::write(path, text + "\n").map_err(|error| unwritable(path, &error))
-        }
+        JsonTarget::File(path) => put(path, &(as_json(result)? + "\n"), JSON_FLAG),
         JsonTarget::Nowhere => Ok(()),
     }
 }

@@ -8,6 +8,7 @@ pub mod answer;
 pub mod ask;
 pub mod bench;
 pub mod budget;
+pub mod built_page;
 pub mod cache;
 pub mod chat;
 pub mod cli;

@@ -1,12 +1,19 @@
 // A native server for the page to read, what its page heard, and recordings made of that.
 
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { join } from "node:path";
+import { promisify } from "node:util";
 
 import { assert, MODEL, ROOT, same, TARGET, until } from "./harness.mjs";
 
 /** The native program. */
 const BINARY = process.env.FIRSTLIGHT_TEST_BINARY || join(TARGET, "release/firstlight");
+
+/** Runs the program to its end: what it wrote to stdout. */
+export async function run(...words) {
+  assert(MODEL, "FIRSTLIGHT_MODEL_FILE must name the default model");
+  return (await promisify(execFile)(BINARY, words, { cwd: ROOT, maxBuffer: 1 << 26 })).stdout;
+}
 
 /**
  * `firstlight serve` on a free port, ready:

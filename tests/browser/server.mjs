@@ -2,34 +2,9 @@
 
 import { assert, claims, longTasks, same, screenshot, tracedTasks, until, visit } from "./harness.mjs";
 import { heard, hearing, hears, of, record, sameById, serve, serving } from "./native.mjs";
+import { holdAgainst, short, sum } from "./shown.mjs";
 
 const WIDE = { viewport: { width: 1440, height: 900 } };
-
-/** Three figures and a unit, as the page writes times. */
-function short(nanos) {
-  const [scale, unit] = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]].find(([one]) => nanos < 999.5 * one) ?? [1e9, "s"];
-  const value = nanos / scale;
-  if (value < 99.95 && Number.isInteger(value)) {
-    return `${value} ${unit}`;
-  }
-  const decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return `${value.toFixed(decimals)} ${unit}`;
-}
-
-const grouped = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, ",");
-/** Milliseconds with three decimals, cut. */
-const millis = (nanos) =>
-  nanos === undefined || nanos === null ? "–" : `${grouped(Math.floor(nanos / 1e6))}.${String(Math.floor(nanos / 1e3) % 1000).padStart(3, "0")}`;
-/** All numbers of a tree. */
-const sum = (tree) => (typeof tree === "number" ? tree : Object.values(tree).reduce((all, one) => all + sum(one), 0));
-
-/** Opens a table by its caption and reads its body, cell by cell. */
-async function table(page, caption) {
-  const details = page.locator("details", { has: page.getByText(`Table: ${caption}`, { exact: true }) });
-  await details.locator("summary").click();
-  await details.locator("tbody tr").first().waitFor();
-  return details.locator("tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
-}
 
 const meter = (page, name) => page.locator(".meter", { hasText: name }).locator(".meter-figure");
 
@@ -37,57 +12,6 @@ const meter = (page, name) => page.locator(".meter", { hasText: name }).locator(
 async function ask(page, prompt) {
   await page.getByLabel("Your prompt").fill(prompt);
   await page.getByRole("button", { name: "Send", exact: true }).click();
-}
-
-/** What each lane and each row of the report says is held against the server's own words. */
-async function holdAgainst(page, timelines, report) {
-  const lanes = await table(page, "requests with a lane");
-  const first = Math.min(...timelines.map(({ stamps }) => stamps.received));
-  const expected = [...timelines]
-    .sort((a, b) => a.stamps.received - b.stamps.received || a.engine_id - b.engine_id)
-    .map((one) => {
-      const { inbox, queue_wait, requeue, lost_prefill, prefill } = one.parts;
-      return [
-        `r${one.engine_id}`,
-        one.finish_reason.replace("_", " "),
-        millis(one.stamps.received - first),
-        ...[sum(inbox), sum(queue_wait), sum(requeue) + lost_prefill, sum(prefill)].map(millis),
-        ...[one.engine_ttft, one.ttft, sum(one.decode), one.e2e].map(millis),
-        grouped(one.tokens.prompt),
-        grouped(one.tokens.generated),
-        grouped(one.preemptions),
-      ];
-    });
-  same(lanes, expected, "the table of lanes");
-  const { ttft_parts, engine_ttft_parts, wholes } = report;
-  const heads = await page.locator(".mean-head").allInnerTexts();
-  const mean = ({ n }, whole) => `${short(Math.floor(whole / n))} over n = ${n}`;
-  same(
-    heads,
-    [
-      `Mean engine TTFT ${mean(engine_ttft_parts, engine_ttft_parts.engine_ttft)}`,
-      `Mean TTFT ${mean(ttft_parts, ttft_parts.ttft)}`,
-    ],
-    "the means",
-  );
-  const percentiles = await page
-    .getByRole("region", { name: "Percentiles" })
-    .locator("tbody tr")
-    .evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
-  const row = (name, { p50, p90, p95, p99, n }) => [name, ...[p50, p90, p95, p99].map(short), grouped(n)];
-  same(
-    percentiles,
-    [
-      row("TTFT", wholes.ttft),
-      row("engine TTFT", wholes.engine_ttft),
-      row("queue", wholes.queue),
-      row("prefill", wholes.prefill),
-      row("ITL", wholes.inter_token),
-      row("TPOT", wholes.time_per_output_token),
-      row("end to end", wholes.e2e),
-    ],
-    "the percentiles",
-  );
 }
 
 await claims({

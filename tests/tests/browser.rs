@@ -97,6 +97,17 @@ fn the_page_shows_what_a_native_server_says() {
 }
 
 #[test]
+fn a_report_opens_from_the_disk_and_needs_nothing_else() {
+    check(
+        "report.mjs",
+        &[
+            "what a bench wrote opens from the disk without a network, and every figure is the one that was measured",
+            "a recording that the page shows is kept as such a document",
+        ],
+    );
+}
+
+#[test]
 fn the_page_is_accessible_fits_every_window_and_can_be_used_without_a_mouse() {
     check(
         "looks.mjs",

@@ -61,8 +61,13 @@ pub enum Command {
     },
     /// Plays recorded events, as if they came from an engine.
     Replay {
-        /// Where the recording is: a JSON list of `{"at": nanoseconds, "event": ...}`.
+        /// Where the recording is: a JSON list of `{"at": nanoseconds, "event": ...}`, or what `firstlight bench --json` wrote.
         url: String,
+    },
+    /// Shows another run of what a bench came to, [`Backend::bench`]. Answered by [`Event::Ready`] and all that is in the run.
+    ShowRun {
+        /// Which of [`BenchFacts::runs`], from 0.
+        run: usize,
     },
     /// Opens the device again after it failed.
     Reopen,
@@ -90,7 +95,7 @@ pub enum Command {
         /// Whether the answers seem worse.
         worse_answers: bool,
     },
-    /// Asks for a file. Answered by [`Event::Exported`].
+    /// Asks for a file, or for what one is made of. Answered by [`Event::Exported`].
     Export {
         /// Of which kind.
         kind: ExportKind,
@@ -294,6 +299,8 @@ impl Sampling {
 pub enum ExportKind {
     /// `{"timelines": [...], "steps": [...], "report": {...}}`.
     Json,
+    /// The same, for the page to put into a document that shows it.
+    Html,
     /// For Perfetto and its like.
     ChromeTrace,
 }
@@ -528,6 +535,20 @@ pub struct Backend {
     pub chat: bool,
     /// Of a model in the tab: whether it is kept for the next visit.
     pub kept: bool,
+    /// Of a recording that a bench wrote: under which conditions, and which run is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bench: Option<BenchFacts>,
+}
+
+/// What a bench's result says beside timelines, steps and reports.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct BenchFacts {
+    /// Names and values.
+    pub conditions: Vec<(String, String)>,
+    /// What each run is called.
+    pub runs: Vec<String>,
+    /// Which of them is shown, from 0.
+    pub shown: usize,
 }
 
 /// Gauges and counters at one instant.

@@ -6,6 +6,7 @@ pub mod address;
 pub mod answer;
 pub mod axis;
 pub mod bars;
+pub mod bench;
 pub mod budget;
 pub mod charts;
 pub mod chat;

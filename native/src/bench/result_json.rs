@@ -87,6 +87,8 @@ pub struct Settings {
 struct RunJson<'r> {
     case: &'static str,
     repeat: usize,
+    /// Whether this is the run whose requests the terminal shows: of its case, the one with the median mean TTFT.
+    median: bool,
     wall_ns: Nanos,
     output_tokens_per_s: f64,
     requests_per_s: f64,
@@ -114,6 +116,7 @@ impl<'r> ResultJson<'r> {
             runs.iter().zip(&outcome.runs).enumerate().map(|(repeat, (run, figures))| RunJson {
                 case: outcome.name,
                 repeat,
+                median: repeat == outcome.median_idx,
                 wall_ns: figures.wall_ns,
                 output_tokens_per_s: figures.output_tokens_per_s,
                 requests_per_s: figures.requests_per_s,

@@ -100,6 +100,9 @@ pub struct BenchArgs {
     /// Write the whole result, every timeline included, to a file; without a name to stdout, and nothing else there
     #[arg(long, env = "FIRSTLIGHT_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::json_target)]
     pub json: Option<JsonTarget>,
+    /// Write the whole result to a file that a browser opens without a network: the page's timelines and report
+    #[arg(long, env = "FIRSTLIGHT_HTML", value_name = "FILE", conflicts_with_all = ["micro", "goals", "sweep", "startup"])]
+    pub html: Option<PathBuf>,
     /// The flags that were typed, by their names in this struct; those that came from the environment are not among them.
     #[arg(skip)]
     pub typed: Vec<String>,

@@ -9,21 +9,8 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 
 use super::errors::ApiError;
+use crate::built_page::{FILES, INDEX, PageFile};
 
-/// One file of the page.
-#[derive(Clone, Copy, Debug)]
-pub struct PageFile {
-    /// Below the page's address: `index.html`, or `page/NAME-HASH.ENDING`.
-    path: &'static str,
-    bytes: &'static [u8],
-    /// The same for clients that take gzip.
-    gzipped: Option<&'static [u8]>,
-}
-
-/// What the build found in `web/dist`; nothing where no page was made before.
-const FILES: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/page_files.rs"));
-
-const INDEX: &str = "index.html";
 const FOLDER: &str = "page/";
 /// Tells the page that it belongs to the server at this address, relative to its own.
 const SERVED: &str = "<meta name=\"firstlight-server\" content=\".\">\n</head>";
@@ -132,6 +119,7 @@ fn content_type(name: &str) -> &'static str {
         Some("wasm") => "application/wasm",
         Some("css") => "text/css; charset=utf-8",
         Some("svg") => "image/svg+xml",
+        Some("html") => "text/html; charset=utf-8",
         _ => "application/octet-stream",
     }
 }

@@ -68,7 +68,7 @@ impl Stage {
         let made = Rc::new(RefCell::new(None));
         let hand = Rc::clone(&made);
         let mounted = leptos::mount::mount_to(place.clone(), move || {
-            let page = Page::new(Query::default());
+            let page = Page::new(Query::default(), false);
             provide_context(page);
             page.start_worker();
             *hand.borrow_mut() = Some(page);
@@ -149,6 +149,7 @@ pub fn backend() -> Backend {
         max_model_len: Some(100),
         chat: true,
         kept: true,
+        bench: None,
     }
 }
 
@@ -351,7 +352,7 @@ async fn a_file_is_given_with_its_name_and_all_of_its_text() {
     js("globalThis.clicked = []; globalThis.click = HTMLAnchorElement.prototype.click;
         HTMLAnchorElement.prototype.click = function () { clicked.push(this.download, fetch(this.href).then((a) => a.text())); }");
     let text = "{\"\u{e9}\u{1f600}\": 1}".repeat(10_000);
-    files::download("a name.json", &text);
+    files::download("a name.json", &text, "application/json");
     let got = js_later("Promise.all(clicked)").await;
     js("HTMLAnchorElement.prototype.click = globalThis.click");
     let got: Vec<String> = js_sys::Array::from(&got).iter().filter_map(|part| part.as_string()).collect();

@@ -19,13 +19,24 @@ use crate::view::query::Query;
 /// The whole page.
 #[component]
 pub fn App() -> impl IntoView {
-    let page = Page::new(Query::read(files::parameter));
+    let figures = files::own_figures();
+    let page = Page::new(Query::read(files::parameter), figures.is_some());
     provide_context(page);
     page.start_worker();
-    page.open_at_start(files::own_server());
+    match figures {
+        Some(url) => page.open_figures(url),
+        None => page.open_at_start(files::own_server()),
+    }
     listen(page);
-    let tab = move || if page.tab.get() == Tab::Chat { "chat" } else { "timelines" };
-    let kind = move || if page.has_chat() { "work" } else { "start" };
+    let tab = move || if page.tab.get() == Tab::Chat && !page.is_report { "chat" } else { "timelines" };
+    let kind = move || match (page.is_report, page.has_chat()) {
+        (true, _) => "report",
+        (false, true) => "work",
+        (false, false) => "start",
+    };
+    let chat = (!page.is_report).then(|| {
+        view! { <section class="pane chat-pane" aria-label="Chat"><ChatPane/></section> }
+    });
     view! {
         <a class="skip" href="#main">"Skip to the content"</a>
         <Header/>
@@ -33,9 +44,7 @@ pub fn App() -> impl IntoView {
             <Banners/>
             <Keys/>
             <div class="panes" data-tab=tab data-kind=kind>
-                <section class="pane chat-pane" aria-label="Chat">
-                    <ChatPane/>
-                </section>
+                {chat}
                 <TimelinesPane/>
             </div>
         </main>

@@ -15,6 +15,7 @@ pub fn Banners() -> impl IntoView {
     view! {
         <div class="banners">
             {move || page.died.get().map(|why| died(page, why))}
+            {move || page.unreadable().map(unreadable)}
             {move || page.trouble.get().map(|trouble| device(page, trouble.sentence, trouble.reopening))}
             {move || page.no_webgpu.get().map(no_webgpu)}
             <For each=move || page.notices.get() key=|notice| notice.clone() let(notice)>
@@ -32,6 +33,10 @@ pub fn Banners() -> impl IntoView {
         </div>
     }
     .into_any()
+}
+
+fn unreadable(why: String) -> AnyView {
+    view! { <div class="banner error" role="alert"><p>{words::sentence(&why)}</p></div> }.into_any()
 }
 
 fn died(page: Page, why: String) -> AnyView {

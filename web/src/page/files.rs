@@ -2,11 +2,16 @@
 //!
 //! It decides nothing. Invariant: where a browser refuses, the page goes on.
 
+use firstlight_engine::report;
 use leptos::prelude::*;
 use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::JsFuture;
 use web_sys::{
-    Blob, BlobPropertyBag, File, FileList, HtmlAnchorElement, HtmlElement, Url, UrlSearchParams, js_sys,
+    Blob, BlobPropertyBag, File, FileList, HtmlAnchorElement, HtmlElement, Response, Url, UrlSearchParams,
+    js_sys,
 };
+
+use crate::browser::words;
 
 /// The page's address.
 pub fn page_url() -> String {
@@ -19,22 +24,64 @@ pub fn parameter(name: &str) -> Option<String> {
     UrlSearchParams::new_with_str(&search).ok()?.get(name)
 }
 
+/// What the document says under a name, as an address.
+fn named_address(name: &str) -> Option<Url> {
+    let meta = document().query_selector(&format!("meta[name='{name}']")).ok().flatten()?;
+    Url::new_with_base(&meta.get_attribute("content")?, &page_url()).ok()
+}
+
 /// The server that this page came from, if it says so.
 pub fn own_server() -> Option<String> {
-    let meta = document().query_selector("meta[name='firstlight-server']").ok().flatten()?;
-    let address = Url::new_with_base(&meta.get_attribute("content")?, &page_url()).ok()?;
+    let address = named_address("firstlight-server")?;
     address.set_search("");
     address.set_hash("");
     Some(address.href().trim_end_matches('/').to_owned())
 }
 
-/// Gives the person a file.
-pub fn download(name: &str, text: &str) {
+/// The address under which text can be had until it is revoked.
+fn address_of(text: &str, kind: &str) -> Result<String, JsValue> {
+    let options = BlobPropertyBag::new();
+    options.set_type(kind);
+    let blob = Blob::new_with_str_sequence_and_options(&js_sys::Array::of1(&text.into()), &options)?;
+    Url::create_object_url_with_blob(&blob)
+}
+
+/// The address of the figures that this document has in it, where it is a report.
+pub fn own_figures() -> Option<String> {
+    let figures = document().get_element_by_id("firstlight-report")?.text_content()?;
+    address_of(&figures, "application/json").ok()
+}
+
+/// Where the page in one document lies, for a report to be kept; a report has none.
+pub fn report_template() -> Option<String> {
+    named_address("firstlight-report").map(|address| address.href())
+}
+
+/// Gives the person a report: the page in one document with these figures in it.
+///
+/// # Errors
+/// The document cannot be had, in a sentence.
+pub async fn download_report(name: &str, figures: &str) -> Result<(), String> {
+    let lost = |error: JsValue| {
+        format!("The report could not be made, because the page's own file does not come: {}", words(&error))
+    };
+    let address = report_template().unwrap_or_default();
+    let answer = JsFuture::from(window().fetch_with_str(&address)).await.map_err(lost)?;
+    let answer: Response = answer.unchecked_into();
+    let text = JsFuture::from(answer.text().map_err(lost)?).await.map_err(lost)?.as_string();
+    let template = text.filter(|_| answer.ok()).unwrap_or_default();
+    let html = report::document(&template, figures).ok_or_else(|| {
+        "The report could not be made, because the page's own file is not on this host; reload the page."
+            .to_owned()
+    })?;
+    download(name, &html, "text/html");
+    Ok(())
+}
+
+/// Gives the person a file of this kind.
+pub fn download(name: &str, text: &str, kind: &str) {
     let save = || -> Result<(), JsValue> {
-        let kind = BlobPropertyBag::new();
-        kind.set_type("application/json");
-        let blob = Blob::new_with_str_sequence_and_options(&js_sys::Array::of1(&text.into()), &kind)?;
-        let address = Url::create_object_url_with_blob(&blob)?;
+        let address = address_of(text, kind)?;
         let anchor: HtmlAnchorElement = document().create_element("a")?.unchecked_into();
         anchor.set_href(&address);
         anchor.set_download(name);
@@ -58,9 +105,7 @@ pub fn copy(text: &str, done: impl FnOnce(bool) + 'static) {
         return done(false);
     }
     let promise = navigator.clipboard().write_text(text);
-    leptos::task::spawn_local(
-        async move { done(wasm_bindgen_futures::JsFuture::from(promise).await.is_ok()) },
-    );
+    leptos::task::spawn_local(async move { done(JsFuture::from(promise).await.is_ok()) });
 }
 
 fn element(id: &str) -> Option<HtmlElement> {

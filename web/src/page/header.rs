@@ -19,12 +19,9 @@ pub fn Header() -> impl IntoView {
         <header class="top">
             <h1 class="brand"><span class="mark" aria-hidden="true"></span>"Firstlight"</h1>
             <Chip/>
-            <nav class="tabs" aria-label="Views">
-                <TabButton tab=Tab::Chat label="Chat"/>
-                <TabButton tab=Tab::Timelines label="Timelines"/>
-            </nav>
+            {(!page.is_report).then(tabs)}
             <div class="top-buttons">
-                <Show when=move || page.has_chat()>
+                <Show when=move || page.has_chat() && !page.is_report>
                     <button
                         type="button"
                         class="quiet"
@@ -40,6 +37,7 @@ pub fn Header() -> impl IntoView {
                 <button
                     type="button"
                     class="quiet keys-button"
+                    class:gone=page.is_report
                     aria-expanded=move || page.keys.get().to_string()
                     on:click=move |_| page.keys.update(|open| *open = !*open)
                 >
@@ -48,6 +46,16 @@ pub fn Header() -> impl IntoView {
                 <Theme/>
             </div>
         </header>
+    }
+    .into_any()
+}
+
+fn tabs() -> AnyView {
+    view! {
+        <nav class="tabs" aria-label="Views">
+            <TabButton tab=Tab::Chat label="Chat"/>
+            <TabButton tab=Tab::Timelines label="Timelines"/>
+        </nav>
     }
     .into_any()
 }
@@ -72,6 +80,7 @@ fn said(backend: &Backend) -> (&'static str, String, String) {
     let place = match backend.kind {
         BackendKind::Tab => "This tab",
         BackendKind::Server => "Server",
+        BackendKind::Replay if backend.bench.is_some() => "Report",
         BackendKind::Replay => "Recording",
     };
     let quantisation = &backend.model.quantisation;

@@ -47,6 +47,16 @@ impl Page {
         }
     }
 
+    /// Opens the figures that this document has in it.
+    pub fn open_figures(self, url: String) {
+        self.open("this report".to_owned(), Command::Replay { url });
+    }
+
+    /// Why this report shows nothing; tracked.
+    pub fn unreadable(self) -> Option<String> {
+        self.opening.with(|opening| opening.as_ref().filter(|_| self.is_report)?.failed.clone())
+    }
+
     /// Opens a model beside the page.
     pub fn open_beside(self, model: &BesideModel) {
         self.open_model(model.name.clone(), ModelChoice::Beside { file: model.file.clone() });

@@ -14,7 +14,8 @@ use super::link::{Link, now};
 use super::opening::Opening;
 use crate::browser::performance;
 use crate::protocol::{
-    AskId, Backend, BackendKind, BesideModel, Command, Diagnosis, Event, StorageFigures, StoredModel,
+    AskId, Backend, BackendKind, BesideModel, Command, Diagnosis, Event, ExportKind, StorageFigures,
+    StoredModel,
 };
 use crate::view::gaps::gap_name;
 use crate::view::handshake;
@@ -63,6 +64,8 @@ pub struct Page {
     pub(super) link: StoredValue<Option<Link>, LocalStorage>,
     pub(super) files: StoredValue<Vec<File>, LocalStorage>,
     pub(super) query: StoredValue<Query>,
+    /// Whether this document is a report: it shows what is in it, and opens nothing else.
+    pub is_report: bool,
     /// All that the timelines show.
     pub session: RwSignal<Session>,
     /// Why tokens were late, as far as that was asked.
@@ -120,8 +123,9 @@ pub struct Page {
 
 impl Page {
     /// A page that has heard nothing yet. To be called where its signals may live as long as the page.
-    pub fn new(query: Query) -> Self {
+    pub fn new(query: Query, is_report: bool) -> Self {
         Self {
+            is_report,
             link: StoredValue::new_local(None),
             files: StoredValue::new_local(Vec::new()),
             session: RwSignal::default(),
@@ -170,7 +174,9 @@ impl Page {
                     page_url: files::page_url(),
                     hub: self.query.with_value(|query| query.hub.clone()),
                 });
-                self.send(&Command::ListModels);
+                if !self.is_report {
+                    self.send(&Command::ListModels);
+                }
             }
             Err(why) => self.worker_died(&why),
         }
@@ -244,7 +250,7 @@ impl Page {
                 if let Some(nanos) = handshake::correction(*sent_at, *heard_at, now()) {
                     self.send(&Command::AdjustClock { nanos });
                 }
-                self.no_webgpu.set(no_webgpu.clone());
+                self.no_webgpu.set(no_webgpu.clone().filter(|_| !self.is_report));
                 self.hello.set(true);
             }
             Event::Models { beside, stored, storage } => {
@@ -278,7 +284,8 @@ impl Page {
             Event::Blame { id, token_idx, sentence } => {
                 self.blames.update(|blames| blames.keep(&gap_name(id, *token_idx), sentence));
             }
-            Event::Exported { kind: _, file, json } => files::download(file, json),
+            Event::Exported { kind: ExportKind::Html, file, json } => self.keep_report(file, json),
+            Event::Exported { file, json, .. } => files::download(file, json, "application/json"),
             Event::Live(live) => self.places(&live.timelines),
             Event::Sealed { timeline } => self.sealed(timeline),
             Event::Report { .. } | Event::Stack { .. } => {}
@@ -293,6 +300,15 @@ impl Page {
         ) {
             self.session.update(|session| session.apply(&event));
         }
+    }
+
+    fn keep_report(self, file: &str, figures: &str) {
+        let (file, figures) = (file.to_owned(), figures.to_owned());
+        leptos::task::spawn_local(async move {
+            if let Err(sentence) = files::download_report(&file, &figures).await {
+                self.notice(sentence);
+            }
+        });
     }
 
     fn ready(self, backend: &Backend) {

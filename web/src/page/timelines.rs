@@ -3,6 +3,7 @@
 //! Whatever is drawn is computed by `view`; here it meets the DOM. Invariant: a redraw happens at most once an animation
 //! frame, and touches only what changed.
 
+mod bench;
 mod board;
 mod budget;
 mod diagnosis;
@@ -37,9 +38,11 @@ pub fn Timelines(
     let board = Board::new(session, command);
     super::lane::open_on_demand(session, board.opened, board.active);
     let is_empty = move || board.rows.with(Vec::is_empty);
+    let facts = bench::facts(board);
     view! {
         <div class="timelines">
             <svg class="hidden-defs" width="0" height="0" aria-hidden="true"><defs inner_html=HATCH></defs></svg>
+            <bench::Conditions board facts/>
             <section class="tl-card" aria-labelledby="tl-lanes-title">
                 <header class="tl-head">
                     <h2 id="tl-lanes-title">"Timelines"</h2>
@@ -59,6 +62,7 @@ pub fn Timelines(
                 </div>
             </section>
             <opened::Opened board blames rendered/>
+            <bench::Slowest board facts blames/>
             <report::Report board/>
             <diagnosis::Diagnosis board told=diagnosis/>
             <budget::Budget board/>

@@ -134,13 +134,17 @@ impl History {
         })
     }
 
-    /// A file that a person can keep, as [`Event::Exported`]; `report` goes into the JSON.
+    /// A file that a person can keep, or the figures for one, as [`Event::Exported`]; `report` goes into the JSON.
     pub fn export(&self, kind: ExportKind, report: &LatencyReport) -> Event {
         let (file, json) = match kind {
-            ExportKind::Json => {
+            ExportKind::Json | ExportKind::Html => {
                 let (timelines, steps) = (self.window.iter().collect(), self.steps.iter().collect());
                 let export = Export { timelines, steps, report };
-                ("firstlight-timelines.json", serde_json::to_string(&export))
+                let file = match kind {
+                    ExportKind::Html => "firstlight-report.html",
+                    _ => "firstlight-timelines.json",
+                };
+                (file, serde_json::to_string(&export))
             }
             ExportKind::ChromeTrace => {
                 let trace = chrome_trace(self.window.iter(), &self.steps);

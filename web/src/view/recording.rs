@@ -84,6 +84,7 @@ fn nobody(recorded: &[Recorded]) -> Backend {
         max_model_len: None,
         chat: true,
         kept: false,
+        bench: None,
     }
 }
 

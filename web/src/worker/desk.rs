@@ -80,6 +80,7 @@ impl Desk {
             Command::Replay { url } => {
                 self.begin(move |shared, controller| async move { shared.replay(&url, &controller).await })
             }
+            Command::ShowRun { run } => self.shared.show_run(run),
             Command::Submit { asks } => self.shared.submit(asks),
             Command::Reopen => self.shared.reopen(),
             Command::Cancel { ask } => self.shared.cancel(ask),
@@ -142,6 +143,12 @@ impl Shared {
             Backend::Server(server) => server.cancel(ask),
             // A recording goes on as it went.
             Backend::Replay(_) | Backend::None => {}
+        }
+    }
+
+    fn show_run(&self, run: usize) {
+        if let Backend::Replay(replay) = &*self.backend.borrow() {
+            replay.show_run(run);
         }
     }
 

@@ -1,4 +1,5 @@
-//! The third backend: a recording, played with its own timing. See [`recording`] for its format.
+//! The third backend: a recording, played with its own timing, or what a bench came to, shown a run at a time. See
+//! [`recording`] and [`bench`](crate::view::bench) for their formats.
 //!
 //! It answers no prompts: those in it are its own. Invariant: after [`ReplayBackend::close`] it says nothing more.
 
@@ -13,6 +14,7 @@ use super::fetch::{Abort, Call, Why, send, sleep};
 use super::tell;
 use crate::browser::{nanos, performance, words};
 use crate::protocol::{Ask, Event, ExportKind};
+use crate::view::bench::BenchResult;
 use crate::view::history::History;
 use crate::view::recording::{self, MAX_RECORDING, Recorded};
 
@@ -20,6 +22,7 @@ use crate::view::recording::{self, MAX_RECORDING, Recorded};
 pub struct ReplayBackend {
     history: Rc<RefCell<History>>,
     recorded: RefCell<Vec<Recorded>>,
+    bench: Option<BenchResult>,
     abort: Abort,
 }
 
@@ -40,8 +43,24 @@ impl ReplayBackend {
             return Err(format!("There is no recording at {url}: the answer is {status}."));
         }
         let bytes = answer.whole(MAX_RECORDING).await.map_err(lost)?;
-        let recorded = RefCell::new(recording::read(&url, &bytes)?);
-        Ok(Self { history: Rc::new(RefCell::new(History::new(ReportContext::default()))), recorded, abort })
+        // A recording is a list, a bench's result an object.
+        let bench = match bytes.trim_ascii_start().first() {
+            Some(b'{') => Some(BenchResult::read(&url, &bytes)?),
+            _ => None,
+        };
+        let recorded = match &bench {
+            Some(bench) => at_once(bench.events(bench.first())),
+            None => recording::read(&url, &bytes)?,
+        };
+        let history = Rc::new(RefCell::new(History::new(ReportContext::default())));
+        Ok(Self { history, recorded: RefCell::new(recorded), bench, abort })
+    }
+
+    /// Answers [`crate::protocol::Command::ShowRun`].
+    pub fn show_run(&self, run: usize) {
+        let events = self.bench.iter().flat_map(|bench| bench.events(run)).collect();
+        self.recorded.replace(at_once(events));
+        self.start();
     }
 
     /// Plays it, once.
@@ -79,6 +98,10 @@ impl ReplayBackend {
     pub fn close(self) {
         self.abort.end(Why::Unwanted);
     }
+}
+
+fn at_once(events: Vec<Event>) -> Vec<Recorded> {
+    events.into_iter().map(|event| Recorded { at: 0, event }).collect()
 }
 
 async fn play(recorded: Vec<Recorded>, history: Rc<RefCell<History>>, abort: Abort) {

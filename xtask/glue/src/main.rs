@@ -83,6 +83,10 @@ struct Sources {
     /// Name and text, in the order in which they are to apply.
     styles: Vec<(String, String)>,
     icon: String,
+    /// The page in one document, with places for what is in the others.
+    report: String,
+    /// Comes before `boot` in it.
+    unpack: String,
 }
 
 impl Sources {
@@ -103,6 +107,8 @@ impl Sources {
             index: text("index.html")?,
             boot: text("boot.js")?,
             icon: text("icon.svg")?,
+            report: text("report.html")?,
+            unpack: text("report.js")?,
         })
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::path::Path;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sha2::{Digest, Sha256};
 use wasm_bindgen_cli_support::Bindgen;
 use zopfli::{Format, Options};
@@ -19,8 +20,14 @@ const ITERATIONS: NonZeroU64 = NonZeroU64::MIN.saturating_add(2);
 const MAX_GZIPPED: usize = 1_500_000;
 /// The folder of the files that never change.
 const FOLDER: &str = "page";
-/// Where the document names its styles.
+/// Where a document names its styles.
 const STYLES: &str = "<!-- styles -->";
+/// Where a report has what starts it.
+const PROGRAM: &str = "<!-- program -->";
+/// Where that has the files that it loads.
+const PACKED: &str = "/* packed */";
+/// Where a report has what it is about, once somebody has written it.
+const FIGURES: &str = "<!-- figures -->";
 
 /// What wasm-bindgen makes of a compiled module.
 pub struct Module {
@@ -79,68 +86,103 @@ pub fn bind(wasm: &Path) -> Result<Module, String> {
 /// # Errors
 /// The module is larger than a visitor should wait for, or a source does not name what it must.
 pub fn assemble(module: Module, sources: &Sources) -> Result<Page, String> {
-    let gzipped = gzip(&module.wasm)?;
-    let sizes = Sizes { wasm: module.wasm.len(), gzipped: gzipped.len() };
+    let mut files = Files::default();
+    let raw = module.wasm.len();
+    let wasm = files.add("firstlight.wasm", module.wasm)?;
+    let sizes = Sizes { wasm: raw, gzipped: wasm.gzipped.len() };
     if sizes.gzipped > MAX_GZIPPED {
         return Err(format!("the page is too large: {sizes}; leave a crate out, or a feature of one"));
     }
-    let mut files = Files::default();
-    let wasm = files.add("firstlight.wasm", module.wasm);
-    let script = files.add("firstlight.js", module.script.into_bytes());
-    let boot = renamed("boot.js", &sources.boot, &[("firstlight.js", &script), ("firstlight.wasm", &wasm)])?;
-    let boot = files.add("boot.js", boot.into_bytes());
-    let icon = files.add("icon.svg", sources.icon.clone().into_bytes());
-    let styles = sources.styles.iter().map(|(name, text)| files.add(name, text.clone().into_bytes()));
-    let link = |name: String| format!("<link rel=\"stylesheet\" href=\"{FOLDER}/{name}\">");
-    let styles: Vec<String> = styles.map(link).collect();
-    let below = |name: &str| format!("{FOLDER}/{name}");
-    let index = renamed(
-        "index.html",
-        &sources.index,
-        &[
-            ("boot.js", &below(&boot)),
-            ("firstlight.js", &below(&script)),
-            ("firstlight.wasm", &below(&wasm)),
-            ("icon.svg", &below(&icon)),
-            (STYLES, &styles.join("\n")),
-        ],
-    )?;
+    let script = files.add("firstlight.js", module.script.into_bytes())?;
+    let report = report(sources, &script.gzipped, &wasm.gzipped)?;
+    let report = files.add_plain("report.html", report.into_bytes());
+    let names = [("firstlight.js", script.name), ("firstlight.wasm", wasm.name)];
+    let boot = renamed("boot.js", &sources.boot, &names)?;
+    let boot = files.add("boot.js", boot.into_bytes())?.name;
+    let icon = files.add("icon.svg", sources.icon.clone().into_bytes())?.name;
+    let mut links = Vec::new();
+    for (name, text) in &sources.styles {
+        let name = files.add(name, text.clone().into_bytes())?.name;
+        links.push(format!("<link rel=\"stylesheet\" href=\"{FOLDER}/{name}\">"));
+    }
+    let [script, wasm] = names;
+    let named = [("boot.js", boot), script, wasm, ("icon.svg", icon), ("report.html", report)];
+    let below = named.map(|(name, new)| (name, format!("{FOLDER}/{new}")));
+    let index = renamed("index.html", &sources.index, &below)?;
+    let index = filled("index.html", &index, STYLES, &links.join("\n"))?;
     let mut files = files.0;
     files.push(("index.html".to_owned(), index.into_bytes()));
     Ok(Page { files, sizes })
+}
+
+/// The page in one document that needs nothing else: styles as they are, and script and module gzipped, as text.
+fn report(sources: &Sources, script: &[u8], wasm: &[u8]) -> Result<String, String> {
+    let name = "report.html";
+    let styles = sources.styles.iter().map(|(_, text)| format!("<style>\n{text}</style>"));
+    let html = filled(name, &sources.report, STYLES, &styles.collect::<Vec<_>>().join("\n"))?;
+    let [script, wasm] = [script, wasm].map(|gzipped| BASE64_STANDARD.encode(gzipped));
+    let packed = format!("\n\"firstlight.js\":\"{script}\",\n\"firstlight.wasm\":\"{wasm}\"\n");
+    let mut program = filled("report.js", &sources.unpack, PACKED, &packed)?;
+    program += &sources.boot;
+    for (file, kind) in [("firstlight.js", "text/javascript"), ("firstlight.wasm", "application/wasm")] {
+        let unpacked = format!("await unpacked(\"{file}\", \"{kind}\")");
+        program = filled("boot.js", &program, &format!("\"./{file}\""), &unpacked)?;
+    }
+    let html = filled(name, &html, PROGRAM, &program)?;
+    match html.contains(FIGURES) {
+        true => Ok(html),
+        false => Err(lacking(name, FIGURES)),
+    }
 }
 
 /// What has been named so far.
 #[derive(Default)]
 struct Files(Vec<(String, Vec<u8>)>);
 
+/// A file that has a name.
+struct Named {
+    name: String,
+    gzipped: Vec<u8>,
+}
+
 impl Files {
-    /// Adds a file, and beside it what a server may send instead to those who take gzip; tells its name.
-    fn add(&mut self, name: &str, bytes: Vec<u8>) -> String {
+    /// Adds a file, and beside it what a server may send instead to those who take gzip.
+    fn add(&mut self, name: &str, bytes: Vec<u8>) -> Result<Named, String> {
+        let gzipped = gzip(&bytes)?;
+        let name = self.add_plain(name, bytes);
+        self.0.push((format!("{FOLDER}/{name}.gz"), gzipped.clone()));
+        Ok(Named { name, gzipped })
+    }
+
+    /// Adds a file; tells its name.
+    fn add_plain(&mut self, name: &str, bytes: Vec<u8>) -> String {
         let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
         let name = format!("{stem}-{}.{ending}", &sha256(&bytes)[..16]);
-        let path = format!("{FOLDER}/{name}");
-        if let Ok(gzipped) = gzip(&bytes) {
-            self.0.push((format!("{path}.gz"), gzipped));
-        }
-        self.0.push((path, bytes));
+        self.0.push((format!("{FOLDER}/{name}"), bytes));
         name
     }
 }
 
+fn lacking(file: &str, what: &str) -> String {
+    format!("web/{file} must name {what}; put it back")
+}
+
+/// `text` with something in a place that must be there.
+fn filled(file: &str, text: &str, place: &str, with: &str) -> Result<String, String> {
+    let (before, after) = text.split_once(place).ok_or_else(|| lacking(file, place))?;
+    Ok([before, with, after].concat())
+}
+
 /// `text` with every name replaced, each of which must stand in it.
-fn renamed(file: &str, text: &str, names: &[(&str, &str)]) -> Result<String, String> {
+fn renamed(file: &str, text: &str, names: &[(&str, String)]) -> Result<String, String> {
     let mut out = text.to_owned();
     for (name, new) in names {
-        // In quotes it is a whole name; the place of the styles is none.
-        let (old, new) = match *name == STYLES {
-            true => ((*name).to_owned(), (*new).to_owned()),
-            false => (format!("./{name}\""), format!("./{new}\"")),
-        };
+        // In quotes it is a whole name.
+        let old = format!("./{name}\"");
         if !out.contains(&old) {
-            return Err(format!("web/{file} must name {old}; put it back"));
+            return Err(lacking(file, &old));
         }
-        out = out.replace(&old, &new);
+        out = out.replace(&old, &format!("./{new}\""));
     }
     Ok(out)
 }
@@ -164,8 +206,10 @@ mod tests {
 
     fn sources() -> Sources {
         Sources {
-            index: "\"./boot.js\" \"./firstlight.js\" \"./firstlight.wasm\" \"./icon.svg\" <!-- styles -->"
+            index: "\"./boot.js\" \"./firstlight.js\" \"./firstlight.wasm\" \"./icon.svg\" \"./report.html\" <!-- styles -->"
                 .into(),
+            report: "<!-- styles --><!-- program --><a><!-- figures --></a>".into(),
+            unpack: "{/* packed */};".into(),
             boot: "\"./firstlight.js\" \"./firstlight.wasm\"".into(),
             styles: vec![("a.css".into(), "a{}".into()), ("b.css".into(), "b{}".into())],
             icon: "<svg/>".into(),
@@ -196,11 +240,34 @@ mod tests {
         check("page/a-", ".css", true);
         check("index.html", "", true);
         let (_, index) = text(&one, "index.html", "");
-        for (start, ending) in [("page/boot-", ".js"), ("page/firstlight-", ".wasm"), ("page/icon-", ".svg")]
-        {
+        for (start, ending) in [
+            ("page/boot-", ".js"),
+            ("page/firstlight-", ".wasm"),
+            ("page/icon-", ".svg"),
+            ("page/report-", ".html"),
+        ] {
             assert!(index.contains(&text(&one, start, ending).0), "{index}");
         }
         assert!(index.find("page/a-").unwrap() < index.find("page/b-").unwrap(), "in their order: {index}");
+    }
+
+    #[test]
+    fn a_report_has_all_that_the_page_is_made_of_and_a_place_for_figures() {
+        let page = assemble(module(b"1"), &sources()).unwrap();
+        let (_, report) = text(&page, "page/report-", ".html");
+        let gzipped = BASE64_STANDARD.encode(gzip(b"1").unwrap());
+        for part in [&format!("\"firstlight.wasm\":\"{gzipped}\""), "<style>\na{}</style>", FIGURES] {
+            assert!(report.contains(part), "{part}: {report}");
+        }
+        let started =
+            r#"await unpacked("firstlight.js", "text/javascript") await unpacked("firstlight.wasm""#;
+        assert!(report.contains(started), "{report}");
+        for place in [STYLES, PROGRAM, PACKED, "./"] {
+            assert!(!report.contains(place), "{place}: {report}");
+        }
+        let lacking = Sources { report: "<!-- styles --><!-- program -->".into(), ..sources() };
+        let sentence = assemble(module(b"1"), &lacking).map(drop).unwrap_err();
+        assert!(sentence.contains("web/report.html") && sentence.contains(FIGURES), "{sentence}");
     }
 
     #[test]

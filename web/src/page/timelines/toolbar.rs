@@ -6,6 +6,7 @@ use leptos::prelude::*;
 
 use super::board::{Board, Mode};
 use super::picture;
+use crate::page::files;
 use crate::protocol::{Command, ExportKind};
 
 /// Moving the view, and downloads.
@@ -17,6 +18,8 @@ pub fn Toolbar(board: Board) -> impl IntoView {
     let export = move |kind: ExportKind| board.command.run(Command::Export { kind });
     let none = move || board.rows.with(Vec::is_empty);
     let failed = RwSignal::new(String::new());
+    // A report is such a document already.
+    let is_report = files::report_template().is_none();
     view! {
         <div class="tl-tools" role="toolbar" aria-label="View and downloads">
             <span class="tl-group">
@@ -38,6 +41,8 @@ pub fn Toolbar(board: Board) -> impl IntoView {
                     aria-label="Download as Chrome trace, for Perfetto">"Trace"</button>
                 <button type="button" disabled=none on:click=move |_| picture::download(board, failed)
                     aria-label="Download the picture as PNG">"PNG"</button>
+                <button type="button" disabled=none class:gone=is_report on:click=move |_| export(ExportKind::Html)
+                    aria-label="Download all of it as a document that opens without a network">"HTML"</button>
             </span>
             <span class="tl-failed" role="status">{failed}</span>
         </div>

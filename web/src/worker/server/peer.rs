@@ -109,6 +109,7 @@ impl Peer {
             max_model_len: model.max_model_len,
             chat: self.chats(abort).await,
             kept: false,
+            bench: None,
         };
         // A server of another version has no such path.
         let stack = self.get("/v1/costs", SHORT, abort).await.ok();

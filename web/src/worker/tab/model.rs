@@ -98,6 +98,7 @@ pub async fn open(
         max_model_len: Some(limits.max_model_len),
         chat,
         kept: obtained.kept,
+        bench: None,
     };
     let engine = Engine::new(loader.place.clone(), clock, config, tokenizer);
     Ok(Opened { engine, loader, preparer: Arc::new(preparer), backend })
