@@ -86,7 +86,7 @@ fn slowest(board: Board) -> Vec<Slow> {
 pub fn Slowest(board: Board, facts: Memo<Option<BenchFacts>>, blames: RwSignal<Kept>) -> impl IntoView {
     let all = Memo::new(move |_| {
         board.frame.track();
-        facts.with(Option::is_some).then(|| slowest(board)).unwrap_or_default()
+        if facts.with(Option::is_some) { slowest(board) } else { Vec::new() }
     });
     Effect::new(move |_| {
         for slow in all.get() {
