@@ -70,7 +70,7 @@ await claims({
       await page.getByLabel("Run").selectOption({ index: other });
       const mean = written.repeats[other].timelines.map(({ engine_id }) => `r${engine_id}`);
       await until("the other run's lanes", async () => {
-        const labels = await page.locator(".lane-label b").allInnerTexts();
+        const labels = await page.locator(".lane .lane-label b").allInnerTexts();
         return labels.length === mean.length && labels.every((label) => mean.includes(label));
       });
       return { bytes: readFileSync(html).length };

@@ -59,9 +59,9 @@ pub enum Command {
         /// Sent as `authorization: Bearer`.
         api_key: Option<String>,
     },
-    /// Plays recorded events, as if they came from an engine.
+    /// Plays recorded events, as if they came from an engine. The recording may travel beside the message.
     Replay {
-        /// Where the recording is: a JSON list of `{"at": nanoseconds, "event": ...}`, or what `firstlight bench --json` wrote.
+        /// Where it is, or what to call it: a JSON list of `{"at": nanoseconds, "event": ...}`, or what `firstlight bench --json` wrote.
         url: String,
     },
     /// Shows another run of what a bench came to, [`Backend::bench`]. Answered by [`Event::Ready`] and all that is in the run.

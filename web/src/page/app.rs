@@ -24,7 +24,7 @@ pub fn App() -> impl IntoView {
     provide_context(page);
     page.start_worker();
     match figures {
-        Some(url) => page.open_figures(url),
+        Some(figures) => page.open_figures(figures),
         None => page.open_at_start(files::own_server()),
     }
     listen(page);

@@ -38,18 +38,11 @@ pub fn own_server() -> Option<String> {
     Some(address.href().trim_end_matches('/').to_owned())
 }
 
-/// The address under which text can be had until it is revoked.
-fn address_of(text: &str, kind: &str) -> Result<String, JsValue> {
-    let options = BlobPropertyBag::new();
-    options.set_type(kind);
-    let blob = Blob::new_with_str_sequence_and_options(&js_sys::Array::of1(&text.into()), &options)?;
-    Url::create_object_url_with_blob(&blob)
-}
-
-/// The address of the figures that this document has in it, where it is a report.
-pub fn own_figures() -> Option<String> {
+/// The figures that this document has in it, where it is a report. As a file, which a worker can read: of a document from a
+/// disk it can read no address.
+pub fn own_figures() -> Option<File> {
     let figures = document().get_element_by_id("firstlight-report")?.text_content()?;
-    address_of(&figures, "application/json").ok()
+    File::new_with_str_sequence(&js_sys::Array::of1(&figures.into()), "report.json").ok()
 }
 
 /// Where the page in one document lies, for a report to be kept; a report has none.
@@ -81,7 +74,10 @@ pub async fn download_report(name: &str, figures: &str) -> Result<(), String> {
 /// Gives the person a file of this kind.
 pub fn download(name: &str, text: &str, kind: &str) {
     let save = || -> Result<(), JsValue> {
-        let address = address_of(text, kind)?;
+        let options = BlobPropertyBag::new();
+        options.set_type(kind);
+        let blob = Blob::new_with_str_sequence_and_options(&js_sys::Array::of1(&text.into()), &options)?;
+        let address = Url::create_object_url_with_blob(&blob)?;
         let anchor: HtmlAnchorElement = document().create_element("a")?.unchecked_into();
         anchor.set_href(&address);
         anchor.set_download(name);

@@ -48,8 +48,10 @@ impl Page {
     }
 
     /// Opens the figures that this document has in it.
-    pub fn open_figures(self, url: String) {
-        self.open("this report".to_owned(), Command::Replay { url });
+    pub fn open_figures(self, figures: File) {
+        self.files.set_value(vec![figures]);
+        let what = "this report".to_owned();
+        self.open(what.clone(), Command::Replay { url: what });
     }
 
     /// Why this report shows nothing; tracked.
@@ -103,6 +105,7 @@ impl Page {
         }));
         match &command {
             Command::Open { model: ModelChoice::Files, .. } => self.send_with_files(&command),
+            Command::Replay { .. } if self.is_report => self.send_with_files(&command),
             _ => self.send(&command),
         }
     }

@@ -318,7 +318,10 @@ impl Page {
         if backend.kind == BackendKind::Tab {
             self.send(&Command::ListModels);
         }
-        self.say(format!("{} is ready.", backend.model.name));
+        self.say(match &backend.bench {
+            Some(bench) => bench.runs.get(bench.shown).cloned().unwrap_or_default(),
+            None => format!("{} is ready.", backend.model.name),
+        });
         self.backend.set(Some(backend.clone()));
         if asked_for {
             self.panel.set(false);

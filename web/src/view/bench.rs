@@ -146,8 +146,13 @@ impl BenchResult {
             ("model's SHA-256".to_owned(), sha256),
             ("adapter".to_owned(), context.adapter.clone()),
         ];
+        let called = |name: &str| match name {
+            "name" => "scenario".to_owned(),
+            "words" => "load".to_owned(),
+            other => other.replace('_', " "),
+        };
         let written = self.load.iter().chain(&self.settings);
-        all.extend(written.map(|(name, value)| (name.replace('_', " "), words(value))));
+        all.extend(written.map(|(name, value)| (called(name), words(value))));
         if self.settings.is_empty() {
             all.push(("slots".to_owned(), context.slots.to_string()));
             all.push(("prefix cache".to_owned(), words(&Value::Bool(context.prefix_cache))));
@@ -246,6 +251,7 @@ mod tests {
         check("adapter", Some("an adapter"));
         check("prefix cache", Some("off"));
         check("rate", Some("1.5"));
+        check("load", Some("many"));
         check("cases", None);
     }
 

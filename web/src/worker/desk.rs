@@ -77,9 +77,9 @@ impl Desk {
             Command::Connect { url, api_key } => self.begin(move |shared, controller| async move {
                 shared.connect(&url, api_key, &controller).await
             }),
-            Command::Replay { url } => {
-                self.begin(move |shared, controller| async move { shared.replay(&url, &controller).await })
-            }
+            Command::Replay { url } => self.begin(move |shared, controller| async move {
+                shared.replay(&url, files.into_iter().next(), &controller).await
+            }),
             Command::ShowRun { run } => self.shared.show_run(run),
             Command::Submit { asks } => self.shared.submit(asks),
             Command::Reopen => self.shared.reopen(),
@@ -202,8 +202,13 @@ impl Shared {
         Ok(())
     }
 
-    async fn replay(&self, url: &str, controller: &AbortController) -> Result<(), String> {
-        let replay = ReplayBackend::open(url, &self.page_url).await?;
+    async fn replay(
+        &self,
+        url: &str,
+        file: Option<File>,
+        controller: &AbortController,
+    ) -> Result<(), String> {
+        let replay = ReplayBackend::open(url, file, &self.page_url).await?;
         if controller.signal().aborted() {
             replay.close();
             return Err(STOPPED.into());

@@ -9,8 +9,10 @@ use std::rc::Rc;
 use firstlight_engine::report::ReportContext;
 use firstlight_engine::request::FinishReason;
 use wasm_bindgen_futures::spawn_local;
+use web_sys::File;
 
-use super::fetch::{Abort, Call, Why, send, sleep};
+use super::blob::BlobSource;
+use super::fetch::{Abort, Call, FetchError, Why, send, sleep};
 use super::tell;
 use crate::browser::{nanos, performance, words};
 use crate::protocol::{Ask, Event, ExportKind};
@@ -27,22 +29,20 @@ pub struct ReplayBackend {
 }
 
 impl ReplayBackend {
-    /// Fetches a recording; `url` may be relative to the page's.
+    /// Reads a recording: a file, or what is fetched from `url`, which may be relative to the page's.
     ///
     /// # Errors
     /// A sentence: it cannot be had, or is none.
-    pub async fn open(url: &str, page_url: &str) -> Result<Self, String> {
-        let whole = web_sys::Url::new_with_base(url, page_url)
-            .map_err(|error| format!("{url:?} is no address of a recording: {}.", words(&error)))?;
-        let url = whole.href();
-        let lost = |error: super::fetch::FetchError| format!("{url} {}.", error.predicate());
-        let abort = Abort::new().map_err(lost)?;
-        let answer = send(&Call { url: &url, api_key: None, body: None }, &abort).await.map_err(lost)?;
-        let status = answer.status();
-        if status != 200 {
-            return Err(format!("There is no recording at {url}: the answer is {status}."));
-        }
-        let bytes = answer.whole(MAX_RECORDING).await.map_err(lost)?;
+    pub async fn open(url: &str, file: Option<File>, page_url: &str) -> Result<Self, String> {
+        let abort = Abort::new().map_err(|error| format!("{url} {}.", error.predicate()))?;
+        let (url, bytes) = match file {
+            Some(file) => {
+                let source = BlobSource { name: url.to_owned(), blob: file.into() };
+                let bytes = source.whole(MAX_RECORDING as u64).await.map_err(|error| error.to_string())?;
+                (url.to_owned(), bytes)
+            }
+            None => fetched(url, page_url, &abort).await?,
+        };
         // A recording is a list, a bench's result an object.
         let bench = match bytes.trim_ascii_start().first() {
             Some(b'{') => Some(BenchResult::read(&url, &bytes)?),
@@ -98,6 +98,21 @@ impl ReplayBackend {
     pub fn close(self) {
         self.abort.end(Why::Unwanted);
     }
+}
+
+/// The whole address, and what lies there.
+async fn fetched(url: &str, page_url: &str, abort: &Abort) -> Result<(String, Vec<u8>), String> {
+    let whole = web_sys::Url::new_with_base(url, page_url)
+        .map_err(|error| format!("{url:?} is no address of a recording: {}.", words(&error)))?;
+    let url = whole.href();
+    let lost = |error: FetchError| format!("{url} {}.", error.predicate());
+    let answer = send(&Call { url: &url, api_key: None, body: None }, abort).await.map_err(lost)?;
+    let status = answer.status();
+    if status != 200 {
+        return Err(format!("There is no recording at {url}: the answer is {status}."));
+    }
+    let bytes = answer.whole(MAX_RECORDING).await.map_err(lost)?;
+    Ok((url, bytes))
 }
 
 fn at_once(events: Vec<Event>) -> Vec<Recorded> {

@@ -44,14 +44,14 @@ fn card(board: Board, facts: BenchFacts) -> AnyView {
     };
     let several = facts.runs.len() > 1;
     let options = facts.runs.into_iter().enumerate().map(option).collect_view();
-    let row = |(name, value): (String, String)| view! { <dt>{name}</dt><dd>{value}</dd> };
+    let row = |(name, value): (String, String)| view! { <div><dt>{name}</dt><dd>{value}</dd></div> };
     view! {
         <section class="tl-card" aria-labelledby="tl-bench-title">
             <header class="tl-head">
                 <h2 id="tl-bench-title">"What was measured"</h2>
                 <label class:gone=!several>"Run "<select on:change=choose>{options}</select></label>
             </header>
-            <dl class="tl-facts bench-facts">{facts.conditions.into_iter().map(row).collect_view()}</dl>
+            <dl class="bench-facts">{facts.conditions.into_iter().map(row).collect_view()}</dl>
         </section>
     }
     .into_any()
