@@ -15,7 +15,7 @@ use super::duration::{count, short_f64, three_figures};
 pub struct Dial {
     /// What it is called.
     pub name: &'static str,
-    /// Its unit, behind the figure.
+    /// Its unit in the singular, behind the figure.
     pub unit: &'static str,
     /// Where it can stand.
     pub stops: &'static [f64],
@@ -34,23 +34,11 @@ const BATCHES: &[f64] =
 
 /// The dials, in the order in which they stand.
 pub const DIALS: [Dial; 5] = [
-    Dial { name: "Prompt", unit: "tokens", stops: TOKENS, at_first: 11, is_stored: false },
-    Dial { name: "Answer", unit: "tokens", stops: TOKENS, at_first: 8, is_stored: false },
-    Dial { name: "Batch", unit: "sequences", stops: BATCHES, at_first: 0, is_stored: false },
-    Dial {
-        name: "Weights",
-        unit: "bits each",
-        stops: &[4.0, 5.0, 8.0, 16.0, 32.0],
-        at_first: 3,
-        is_stored: true,
-    },
-    Dial {
-        name: "Keys and values",
-        unit: "bits each",
-        stops: &[8.0, 16.0, 32.0],
-        at_first: 1,
-        is_stored: true,
-    },
+    Dial { name: "Prompt", unit: "token", stops: TOKENS, at_first: 11, is_stored: false },
+    Dial { name: "Answer", unit: "token", stops: TOKENS, at_first: 8, is_stored: false },
+    Dial { name: "Batch", unit: "sequence", stops: BATCHES, at_first: 0, is_stored: false },
+    Dial { name: "Weights", unit: "bit", stops: &[4.0, 5.0, 8.0, 16.0, 32.0], at_first: 3, is_stored: true },
+    Dial { name: "Keys and values", unit: "bit", stops: &[8.0, 16.0, 32.0], at_first: 1, is_stored: true },
 ];
 
 /// Where the dials stand, as indices of their stops.
@@ -105,14 +93,14 @@ pub fn figures(budget: &Budget) -> Vec<[String; 3]> {
             ),
         ),
         row(
-            "From first to last token",
+            "The request",
             short_f64(budget.total_ns),
             format!("{} of it prefill", percent(budget.prefill_share)),
         ),
         row(
             "Decode of the whole batch",
             format!("{} tokens/s", three_figures(budget.tokens_per_second)),
-            format!("{} sequences", count(knobs.batch.into())),
+            super::format::count(knobs.batch.into(), "sequence"),
         ),
         row(
             "Ridge",
@@ -235,6 +223,22 @@ pub fn measured_lengths<'t>(sealed: impl IntoIterator<Item = &'t TimelineRecord>
     sealed.into_iter().filter_map(one).collect()
 }
 
+/// The knobs at the lengths that this session's requests had on average; as they are where none has ended.
+pub fn at_lengths_of<'t>(sealed: impl IntoIterator<Item = &'t TimelineRecord>, knobs: Knobs) -> Knobs {
+    let (mut n, mut prompt, mut output) = (0, 0, 0);
+    for tokens in sealed.into_iter().map(|one| one.tokens).filter(|tokens| tokens.generated > 0) {
+        (n, prompt, output) =
+            (n + 1, prompt + u64::from(tokens.prompt), output + u64::from(tokens.generated));
+    }
+    let mean = |sum: u64| sum.checked_div(n).map(|mean| u32::try_from(mean).unwrap_or(u32::MAX));
+    match (mean(prompt), mean(output)) {
+        (Some(prompt), Some(output)) => {
+            Knobs { prompt_tokens: prompt.max(1), output_tokens: output, ..knobs }
+        }
+        _ => knobs,
+    }
+}
+
 /// What the budget predicts as a line, and what was measured as dots. Both axes go by powers of two: a factor is the same length
 /// everywhere.
 pub fn chart(budget: &Budget, against: Against, measured: &[Measured]) -> Chart {
@@ -243,7 +247,7 @@ pub fn chart(budget: &Budget, against: Against, measured: &[Measured]) -> Chart 
         Against::Length => ("tokens of the prompt", "tokens", &budget.prefills),
     };
     // Predictions far from anything that was measured would push it into a corner.
-    let longest = measured.iter().map(|one| one.at.saturating_mul(4).max(64)).max().unwrap_or(u32::MAX);
+    let longest = measured.iter().map(|one| one.at.saturating_mul(4).max(512)).max().unwrap_or(u32::MAX);
     let line: Vec<&Predicted> = predicted.iter().filter(|point| point.at <= longest).collect();
     let log = |value: f64| value.max(1.0).log2();
     let (mut left, mut right) = (f64::INFINITY, 0.0_f64);

@@ -3,16 +3,17 @@
 //!
 //! Invariant: nothing is computed while the card is closed.
 
-use firstlight_engine::budget::{Budget as Costed, Stack};
+use firstlight_engine::budget::{Budget as Costed, Knobs, Stack};
 use leptos::prelude::*;
 
 use super::board::Board;
 use super::tables::Table;
 use crate::view::budget::{
-    Against, DIALS, Measured, StageRow, Turned, at_first, chart, figures, measured_batches, measured_lengths,
-    side_by_side, stages, stop, turned,
+    Against, DIALS, Measured, StageRow, Turned, at_first, at_lengths_of, chart, figures, measured_batches,
+    measured_lengths, side_by_side, stages, stop, turned,
 };
-use crate::view::duration::{count, share, three_figures};
+use crate::view::duration::share;
+use crate::view::format::count;
 use crate::view::markup;
 
 /// See the module.
@@ -76,7 +77,7 @@ fn Opened(board: Board) -> impl IntoView {
 #[component]
 fn Dial(idx: usize, dials: RwSignal<Turned>, own: Memo<Option<Stack>>) -> impl IntoView {
     let dial = DIALS[idx];
-    let words = move || format!("{} {}", three_figures(stop(&dials.get(), idx)), dial.unit);
+    let words = move || count(stop(&dials.get(), idx) as u64, dial.unit);
     let stored = move || dial.is_stored && own.with(Option::is_some);
     view! {
         <label class="dial">
@@ -154,12 +155,24 @@ fn Predicted(
             Against::Length => measured_lengths(&session.sealed),
         })
     });
+    // A step is as long as its context: predictions beside measurements are of the lengths that these had.
+    let knobs = Memo::new(move |_| {
+        let knobs = budget.with(|budget| budget.knobs);
+        match measured.with(Vec::is_empty) {
+            true => knobs,
+            false => board.session.with_untracked(|session| at_lengths_of(&session.sealed, knobs)),
+        }
+    });
     let picture = move || {
-        let drawn = budget.with(|budget| measured.with(|measured| chart(budget, against, measured)));
-        markup::chart(&drawn)
+        let draw =
+            |budget: &Costed| measured.with(|measured| markup::chart(&chart(budget, against, measured)));
+        own.with(|own| match own {
+            Some(stack) => draw(&firstlight_engine::budget::budget(stack, knobs.get())),
+            None => budget.with(draw),
+        })
     };
     let rows = Signal::derive(move || {
-        let knobs = budget.with(|budget| budget.knobs);
+        let knobs = knobs.get();
         own.with(|own| match own {
             Some(stack) => measured.with(|measured| side_by_side(stack, knobs, against, measured)),
             None => Vec::new(),
@@ -167,7 +180,13 @@ fn Predicted(
     });
     let note = move || match measured.with(Vec::len) {
         0 => "The line is predicted.".to_owned(),
-        n => format!("The line is predicted, the {} dots were measured in this session.", count(n as u64)),
+        n => {
+            let (dots, Knobs { prompt_tokens, output_tokens, .. }) = (count(n as u64, "dot"), knobs.get());
+            format!(
+                "The line is predicted, {dots} measured in this session: prompts of {prompt_tokens} tokens and answers of \
+                 {output_tokens} on average."
+            )
+        }
     };
     view! {
         <figure class="curve-box">
