@@ -4,7 +4,9 @@
 //! hosts (`native`, `web`). It is the same code on a laptop and in a browser tab.
 
 pub mod artifact;
+pub mod budget;
 pub mod clock;
+pub mod costs;
 pub mod engine;
 pub mod error;
 pub mod gpu;
@@ -12,6 +14,7 @@ pub mod model;
 pub mod order;
 pub mod policy;
 pub mod refusal;
+pub mod replay;
 pub mod report;
 pub mod request;
 pub mod runner;

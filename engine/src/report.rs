@@ -8,6 +8,7 @@ mod blame;
 mod buckets;
 mod chrome;
 mod context;
+pub mod diagnose;
 mod distribution;
 mod document;
 #[cfg(test)]

@@ -369,6 +369,10 @@ impl RequestTimeline {
     pub fn labels(&self) -> &RequestLabels {
         &self.labels
     }
+    /// The model that answers.
+    pub fn model(&self) -> &ModelLabel {
+        &self.engine.model
+    }
     /// The stamps.
     pub fn stamps(&self) -> &Stamps {
         &self.stamps

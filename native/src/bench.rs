@@ -40,6 +40,7 @@ pub mod prompts;
 pub mod random;
 pub mod result_json;
 pub mod startup;
+pub mod steps;
 pub mod style;
 pub mod sweep;
 pub mod table;

@@ -61,7 +61,7 @@ impl Cache {
         self.folder.join(name)
     }
 
-    /// Where what was measured of an adapter's kernels lies or would lie: beside the models' folder.
+    /// Where what was measured of an adapter's kernels, or of steps on it, lies or would lie: beside the models' folder.
     pub fn kernels(&self, name: &str) -> PathBuf {
         self.folder.with_file_name("kernels").join(name)
     }
@@ -110,6 +110,22 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::rename(&unfinished, path).inspect_err(|_| {
         let _ = std::fs::remove_file(&unfinished);
     })
+}
+
+/// No file of kernels or of costs is longer, nor is what the doctor prints.
+const MAX_SHORT_BYTES: u64 = 1 << 20;
+
+/// A file that is known to be short.
+///
+/// # Errors
+/// When it cannot be read, or is long.
+pub fn read_short(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_SHORT_BYTES + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_SHORT_BYTES {
+        true => Err(std::io::Error::other(format!("it has more than {MAX_SHORT_BYTES} bytes"))),
+        false => Ok(bytes),
+    }
 }
 
 /// The SHA-256 of a file, in lower-case hexadecimal digits.

@@ -13,20 +13,26 @@ use crate::failure::Failure;
 use crate::models::DEFAULT_MODEL;
 
 mod bench;
+mod budget;
+mod diagnose;
 mod parse;
 mod probe;
 mod serve;
 mod trace;
 mod values;
+mod what_if;
 
-pub use bench::{BenchArgs, Scenario};
+pub use bench::{BenchArgs, Scenario, TraceCut};
+pub use budget::BudgetArgs;
+pub use diagnose::DiagnoseArgs;
 pub use parse::{Parsed, parse};
 pub use probe::ProbeArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;
 pub use values::name as parse_name;
-pub use values::{Activations, Autotune, JsonTarget, KvCache, LogFormat, Switch, TokenIds};
+pub use values::{Activations, Autotune, JsonTarget, KvCache, LogFormat, Switch, TokenIds, Urgent};
 pub(crate) use values::{names_a_host, otlp_endpoint, without_password};
+pub use what_if::WhatIfArgs;
 
 /// How to begin, and what a script gets back.
 const START: &str = "\
@@ -58,8 +64,14 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Measure under a load that is one word, and say where the time goes
     Bench(Box<BenchArgs>),
+    /// Replay what was recorded, or a trace, under other settings: what would its latencies have been?
+    WhatIf(Box<WhatIfArgs>),
     /// Take one request apart into twelve stages, each with its time, its share and what bounds it
     Trace(TraceArgs),
+    /// Name the stage to look at where answers are slow or late, with the evidence
+    Diagnose(DiagnoseArgs),
+    /// Say where the time of a request would go, how many users there is room for, and where the lines bend
+    Budget(Box<BudgetArgs>),
     /// Show adapters, test and measure the one that is used, and say what is missing
     Doctor(DoctorArgs),
     /// List the models on this machine and the one that can be had
@@ -255,12 +267,12 @@ pub struct ChatArgs {
 /// `firstlight doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// The adapter to look at.
-    #[command(flatten)]
-    pub adapter: AdapterArgs,
     /// How the result is printed.
     #[command(flatten)]
     pub output: OutputArgs,
+    /// The adapter to look at, and the model whose steps are timed on it.
+    #[command(flatten)]
+    pub engine: EngineArgs,
 }
 
 /// `firstlight pull`.

@@ -1,7 +1,8 @@
 //! `firstlight doctor`: what the machine offers, whether its kernels compute what they should, how fast it is, what it lacks.
 //!
-//! Never changes anything, but for what it keeps of a trial that it was asked for. Invariant: an adapter that computes wrongly ends it with exit code 3, after the whole report.
+//! Never changes anything, but for what it keeps of a trial that it was asked for, and the costs of steps. Invariant: an adapter that computes wrongly ends it with exit code 3, after the whole report.
 
+pub mod costs;
 pub mod measures;
 mod report;
 
@@ -12,9 +13,9 @@ use firstlight_engine::model::Sketch;
 use firstlight_shaders::WeightFormat;
 
 use crate::adapters;
-use crate::cli::{Activations, AdapterArgs, DoctorArgs, KvCache};
+use crate::cli::{DoctorArgs, EngineArgs};
 use crate::executor::{block_on, block_on_gpu};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::load::kernels::{self, Wishes};
 use crate::terminal::{self, write_json, write_line};
 
@@ -45,7 +46,7 @@ impl From<ProbeError> for Failure {
 /// # Errors
 /// Exit code 3 where no adapter is there, none matches, or one computes wrongly, with what to do.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let wanted = args.adapter.adapter.as_deref();
+    let wanted = args.engine.adapter.adapter.as_deref();
     // Also without a wish: an empty machine is to be told what it lacks.
     let (index, chosen) = adapters::choose(wanted)?;
     let found: Vec<AdapterReport> = match wanted {
@@ -54,19 +55,31 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
             adapters::list().iter().enumerate().map(|(i, adapter)| AdapterReport::of(i, adapter)).collect()
         }
     };
-    let default_limits = args.adapter.default_limits;
+    let default_limits = args.engine.adapter.default_limits;
     let device =
         block_on(Device::open(&chosen, index, DeviceOptions { default_limits }), std::thread::yield_now)?;
-    let (chosen, checked) = examine(&device, index, &args.adapter)?;
+    let (chosen, checked) = examine(&device, index, &args.engine)?;
+    let facts = device.facts().clone();
+    drop(device);
     let only_cpu = found.iter().all(|adapter| adapter.kind == "Cpu");
-    let missing = if only_cpu { vec![missing_gpu()] } else { Vec::new() };
-    let report = Report { adapters: found, chosen, missing };
+    let mut missing = if only_cpu { vec![missing_gpu()] } else { Vec::new() };
+    let is_right = checked.iter().all(Checked::ok);
+    let costs = match is_right.then(|| crate::costs::again(&args.engine)).transpose() {
+        Ok(costs) => costs,
+        // A machine without a model is looked at all the same.
+        Err(failure) if failure.exit == Exit::Model => {
+            missing.push(format!("what a model's steps cost: {}", failure.sentence));
+            None
+        }
+        Err(failure) => return Err(failure),
+    };
+    let report = Report { adapters: found, chosen, costs, missing };
     if args.output.json {
         write_json(&report)?;
     } else {
         write_line(&report.to_string())?;
     }
-    gpu::refuse_wrong(device.facts(), &checked)?;
+    gpu::refuse_wrong(&facts, &checked)?;
     Ok(())
 }
 
@@ -74,11 +87,15 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
 fn examine(
     device: &Device,
     index: usize,
-    args: &AdapterArgs,
+    args: &EngineArgs,
 ) -> Result<(ChosenReport, Vec<Checked>), Failure> {
     // As a load of the default model would choose.
-    let wishes =
-        Wishes { adapter: args, activations: Activations::Auto, kv_cache: KvCache::Auto, block_size: 16 };
+    let wishes = Wishes {
+        adapter: &args.adapter,
+        activations: args.activations,
+        kv_cache: args.kv_cache,
+        block_size: args.block_size,
+    };
     let chosen = kernels::choose(wishes, device.facts(), Sketch::of_default_model)?;
     let choice = chosen.choice;
     let cases = gpu::cases(choice, &Shapes::of_default_model(&FORMATS, choice)).map_err(ProbeError::from)?;
@@ -88,7 +105,7 @@ fn examine(
     let checked = block_on_gpu(device.handle(), gpu::measure(device, &mut kernels, &cases))?;
     let report = ChosenReport {
         index,
-        default_limits: args.default_limits,
+        default_limits: args.adapter.default_limits,
         kernels: choice.to_string(),
         choice: choice.to_json(),
         chosen_by: chosen.how.name(),

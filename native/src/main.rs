@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use firstlight::cli::{self, Command, Parsed};
 use firstlight::failure::Failure;
-use firstlight::{bench, chat, doctor, library, probe, serve, terminal, trace};
+use firstlight::{bench, budget, chat, diagnose, doctor, library, probe, serve, terminal, trace, what_if};
 
 fn main() -> ExitCode {
     let outcome = cli::parse(std::env::args_os()).and_then(|parsed| match parsed {
@@ -31,7 +31,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::WhatIf(args) => what_if::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
+        Command::Budget(args) => budget::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Models(args) => library::list(&args),
         Command::Pull(args) => library::pull(&args),

@@ -9,9 +9,9 @@ mod connection;
 mod events;
 mod exchange;
 mod print;
-mod report;
-mod target;
-mod verdict;
+pub(crate) mod report;
+pub(crate) mod target;
+pub(crate) mod verdict;
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -36,6 +36,24 @@ const MAX_FAILURES: usize = 16;
 /// Wrong usage, a server that cannot be reached or answers no model, and any chat that failed, after the figures of the
 /// others.
 pub fn run(args: &ProbeArgs) -> Result<(), Failure> {
+    let (report, failures) = measure(args)?;
+    show(args, &report)?;
+    match failures.first() {
+        Some(first) => Err(Failure::failed(format!(
+            "{} of {} chats failed, the first because {}",
+            failures.len(),
+            args.requests,
+            first.sentence
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Asks for the chats: the figures of those that were answered, and what became of the others.
+///
+/// # Errors
+/// As [`run`], where no chat was answered.
+pub(crate) fn measure(args: &ProbeArgs) -> Result<(ProbeReport, Vec<Failure>), Failure> {
     let target = Target::parse(&args.url)?;
     let url = target.api.clone();
     let failed = |reason: NoAnswer| Failure::failed(format!("{url} {reason}"));
@@ -67,16 +85,7 @@ pub fn run(args: &ProbeArgs) -> Result<(), Failure> {
     };
     let sentences = failures.iter().take(MAX_FAILURES).map(|failure| failure.sentence.clone()).collect();
     let report = ProbeReport::new(asked, exchanges, sentences, wall);
-    show(args, &report)?;
-    match failures.first() {
-        Some(first) => Err(Failure::failed(format!(
-            "{} of {} chats failed, the first because {}",
-            failures.len(),
-            args.requests,
-            first.sentence
-        ))),
-        None => Ok(()),
-    }
+    Ok((report, failures))
 }
 
 fn show(args: &ProbeArgs, report: &ProbeReport) -> Result<(), Failure> {

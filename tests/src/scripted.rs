@@ -4,12 +4,10 @@
 //! slot that the block table names, and nobody wrote over it since.
 
 use std::collections::HashSet;
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
 use firstlight_engine::clock::{Clock, ManualClock, Nanos};
 use firstlight_engine::engine::{Engine, StepFailed, StepOutput};
+use firstlight_engine::replay::poll_once;
 use firstlight_engine::request::{FinishReason, SampledToken, SamplingParams};
 use firstlight_engine::runner::{ModelRunner, RunnerError, RunnerOutput};
 use firstlight_engine::sched::{Batch, BlockId};
@@ -239,8 +237,5 @@ pub fn scripted_answer(
 
 /// One step of an engine whose runner is always ready: a single poll, no executor.
 pub fn step_now<R: ModelRunner, C: Clock>(engine: &mut Engine<R, C>) -> Result<StepOutput, Box<StepFailed>> {
-    match pin!(engine.step()).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => result,
-        Poll::Pending => panic!("a scripted runner is always ready"),
-    }
+    poll_once(engine.step()).expect("a scripted runner is always ready")
 }

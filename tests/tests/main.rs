@@ -2,8 +2,10 @@
 
 mod bench;
 mod browser;
+mod budget;
 mod cli;
 mod device;
+mod diagnose;
 mod driver;
 mod engine;
 mod golden;
@@ -17,3 +19,4 @@ mod simulation;
 mod text;
 mod tidy;
 mod trace;
+mod what_if;

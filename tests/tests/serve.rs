@@ -22,7 +22,7 @@ mod replicas;
 mod restart;
 mod running;
 pub mod server;
-mod soak;
+pub mod soak;
 #[cfg(unix)]
 mod supervised;
 mod telemetry;

@@ -4,6 +4,7 @@
 //! Instants are nanoseconds since the page's time origin. Invariant: every [`Ask`] that was submitted is answered by exactly
 //! one [`Event::Finished`], whatever becomes of engine, server or network.
 
+use firstlight_engine::budget::Stack;
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::LatencyReport;
 use firstlight_engine::request::{FinishReason, SamplingParams};
@@ -86,6 +87,13 @@ pub enum Command {
         id: String,
         /// The token at the gap's end, from 1.
         token_idx: usize,
+    },
+    /// Asks which stage to look at. Answered by [`Event::Diagnosis`].
+    Diagnose {
+        /// Whether the later half of the requests is compared with the earlier one.
+        halves: bool,
+        /// Whether the answers seem worse.
+        worse_answers: bool,
     },
     /// Asks for a file, or for what one is made of. Answered by [`Event::Exported`].
     Export {
@@ -388,6 +396,11 @@ pub enum Event {
         /// It.
         report: Box<LatencyReport>,
     },
+    /// What steps cost there.
+    Stack {
+        /// It.
+        stack: Box<Stack>,
+    },
     /// The answer to [`Command::Blame`].
     Blame {
         /// As asked.
@@ -397,6 +410,8 @@ pub enum Event {
         /// The gap before the token and what is to blame, in a sentence.
         sentence: String,
     },
+    /// The answer to [`Command::Diagnose`].
+    Diagnosis(Diagnosis),
     /// The answer to [`Command::Export`].
     Exported {
         /// As asked.
@@ -406,6 +421,19 @@ pub enum Event {
         /// What is in it.
         json: String,
     },
+}
+
+/// Which stage to look at, in sentences.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Diagnosis {
+    /// All of it in one.
+    pub summary: String,
+    /// Under which conditions the figures hold; those of the earlier half behind them.
+    pub conditions: Vec<String>,
+    /// What stands out: a title, then its evidence, how sure it is, and what to look at.
+    pub findings: Vec<Vec<String>>,
+    /// What was looked at besides: symptoms, each with its sentence.
+    pub checked: Vec<[String; 2]>,
 }
 
 /// A model beside the page.

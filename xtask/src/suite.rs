@@ -31,6 +31,14 @@ const ONLY_IN_FULL: &[(&str, &str)] = &[
         "browser::the_engine_answers_in_the_tab_and_its_faults_are_told",
         "a model without room, a dropped one, a reload in mid-download, two tabs, a GPU process that dies",
     ),
+    (
+        "budget::predictions_stand_beside_what_is_measured",
+        "each within 25% of what five turns measure, up to 12 sequences",
+    ),
+    (
+        "what_if::a_burst_on_other_slots_comes_out_as_it_is_measured",
+        "five turns of the whole bursts, within 15%",
+    ),
     ("serve::clients::guidellm", "the load generator, with the 6 GB that it brings, agrees with our figures"),
 ];
 

@@ -354,8 +354,8 @@ pub fn submit(device: &Device, pass: &Pass<'_>, readback: &Buffer) -> Submitted 
     Submitted { index, stamp_bytes, end, parts }
 }
 
-/// Waits for a pass that went to `readback`: what was wanted of it, one behind the other, and the time of its dispatches on
-/// the GPU's clock.
+/// Waits for a pass that went to `readback` and shows `look` what was wanted of it, one behind the other, where it lies; tells
+/// the time of its dispatches on the GPU's clock.
 ///
 /// # Errors
 /// The device is lost, out of memory, or refused a call.
@@ -364,30 +364,32 @@ pub async fn read(
     submitted: Submitted,
     timestamps: Option<&Timestamps>,
     readback: &Buffer,
-) -> Result<(Vec<u8>, Elapsed), RunnerError> {
+    look: &mut dyn FnMut(&[u8]),
+) -> Result<Elapsed, RunnerError> {
     let Submitted { index, stamp_bytes, end, parts } = submitted;
     device.awaited.set(index);
-    let read = readback.read(device, end).await;
+    let mut elapsed = Elapsed::default();
+    let mut apart = |bytes: &[u8]| {
+        let (stamps, wanted) = bytes.split_at(stamp_bytes as usize);
+        elapsed = timestamps.map(|t| t.elapsed(stamps, &parts)).unwrap_or_default();
+        look(wanted);
+    };
+    let read = readback.read(device, end, &mut apart).await;
     // Why the device failed says more than that its buffer could not be read.
     if let Some(failure) = device.take_failure() {
         return Err(failure);
     }
-    let mut bytes = read?;
-    let data = bytes.split_off(stamp_bytes as usize);
-    Ok((data, timestamps.map(|t| t.elapsed(&bytes, &parts)).unwrap_or_default()))
+    read?;
+    Ok(elapsed)
 }
 
-/// [`submit`] and [`read`].
+/// [`submit`] and [`read`], of the time alone.
 ///
 /// # Errors
 /// As [`read`].
-pub async fn run(
-    device: &Device,
-    pass: &Pass<'_>,
-    readback: &Buffer,
-) -> Result<(Vec<u8>, Elapsed), RunnerError> {
+pub async fn run(device: &Device, pass: &Pass<'_>, readback: &Buffer) -> Result<Elapsed, RunnerError> {
     let submitted = submit(device, pass, readback);
-    read(device, submitted, pass.timing.timestamps(), readback).await
+    read(device, submitted, pass.timing.timestamps(), readback, &mut |_| {}).await
 }
 
 /// Submits `dispatches` once, as if for a batch of one token and for a few, and waits for nothing: what a driver does at the

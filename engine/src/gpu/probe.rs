@@ -89,7 +89,9 @@ impl Probe {
         device.queue.submit([encoder.finish()]);
         let mut contents = Vec::new();
         for (staging, bytes) in staged {
-            contents.push(staging.read(device, bytes).await);
+            let mut content = Vec::new();
+            let read = staging.read(device, bytes, &mut |bytes| content = bytes.to_vec()).await;
+            contents.push(read.map(|()| content));
         }
         // Why the device failed says more than that its buffer could not be read.
         match device.take_failure() {
@@ -129,7 +131,7 @@ impl Probe {
             wanted: &[],
             timing: timestamps.as_ref().map_or(Timing::Off, Timing::Whole),
         };
-        let (_, elapsed) = pass::run(device, &pass, &readback).await?;
+        let elapsed = pass::run(device, &pass, &readback).await?;
         Ok(elapsed.pass_ns)
     }
 }

@@ -13,8 +13,14 @@ use super::memory::Buffer;
 use crate::error::RunnerError;
 
 impl Buffer {
-    /// Maps the first `bytes` of a read-back buffer and copies them out.
-    pub(crate) async fn read(&self, device: &Device, bytes: u64) -> Result<Vec<u8>, RunnerError> {
+    /// Maps the first `bytes` of a read-back buffer and shows them to `look`, where they lie: logits are megabytes, and of most
+    /// of them one token is wanted. Where they cannot be had, it is not called.
+    pub(crate) async fn read(
+        &self,
+        device: &Device,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), RunnerError> {
         let slice = self.wgpu.slice(..bytes);
         let _unmap = Unmap(&self.wgpu);
         let (sender, mapped) = oneshot::channel();
@@ -27,7 +33,7 @@ impl Buffer {
         }
         slice
             .get_mapped_range()
-            .map(|view| view.to_vec())
+            .map(|view| look(&view))
             .map_err(|e| RunnerError::Internal(format!("the mapped read-back buffer could not be read: {e}")))
     }
 }

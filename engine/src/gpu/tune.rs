@@ -72,13 +72,13 @@ impl TuneKey {
         &self.0
     }
 
-    /// A name for what is kept: lower-case letters, digits and dashes.
-    pub fn file_name(&self) -> String {
+    /// A name for `what` is kept: lower-case letters, digits and dashes.
+    pub fn file_name(&self, what: &str) -> String {
         // FNV-1a; a clash only costs a new trial, because the whole key lies in the file.
         let hash = self.0.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
-        format!("kernels-{hash:016x}.json")
+        format!("{what}-{hash:016x}.json")
     }
 }
 
@@ -245,7 +245,7 @@ mod tests {
             ),
         ];
         for other in others {
-            assert_ne!(other.file_name(), key().file_name(), "{other:?}");
+            assert_ne!(other.file_name("kernels"), key().file_name("kernels"), "{other:?}");
             assert_eq!(Tuned::recall(text.as_bytes(), &other, &lavapipe), None, "{other:?}");
         }
         let moved = AdapterFacts { index: 3, ..lavapipe };

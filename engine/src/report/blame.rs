@@ -9,6 +9,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::sentence::Lasted;
 use super::buckets::gaps;
 use super::latency::host_id;
 use super::{ReportWindow, nearest_rank};

@@ -73,6 +73,13 @@ impl ReportWindow {
         Ok(())
     }
 
+    /// The youngest `count` of those that are older than the youngest `skip`, as a window of their own.
+    pub fn before_last(&self, skip: usize, count: usize) -> Self {
+        let end = self.timelines.len().saturating_sub(skip);
+        let timelines = self.timelines.range(end.saturating_sub(count)..end).cloned().collect();
+        Self { timelines, dropped: 0, ..*self }
+    }
+
     /// Forgets the timelines, and keeps the counts of those that were refused.
     pub fn clear(&mut self) {
         self.timelines.clear();

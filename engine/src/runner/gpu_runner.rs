@@ -41,8 +41,6 @@ pub struct GpuRunner {
     upload: Vec<u32>,
     /// What the block tables on the device hold, by sequence of the batch.
     tables: Vec<Vec<BlockId>>,
-    /// One row of logits, reused.
-    logits_row: Vec<f32>,
 }
 
 /// A pass on its way.
@@ -122,7 +120,6 @@ impl GpuRunner {
             num_warm_kernels,
             upload: Vec::new(),
             tables: Vec::new(),
-            logits_row: Vec::new(),
         })
     }
 
@@ -135,7 +132,7 @@ impl GpuRunner {
         self.device.write(&self.model.block_tables, 0, &[0; 4]);
         self.tables.clear();
         let begun = self.begin(1, 1, &[], false);
-        self.read(begun).await.map(|_| ())
+        self.read(begun, &mut |_| {}).await.map(|_| ())
     }
 
     /// The device, for the host that polls it.
@@ -184,8 +181,10 @@ impl GpuRunner {
         let samples = batch.sample_rows.len();
         let copies = &batch.block_copies;
         let begun = self.begin(batch.num_rows() as u32, samples as u32, copies, true);
-        let (bytes, _) = self.read(begun).await?;
-        let floats: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes[self.chosen_bytes(samples)..]);
+        let chosen_bytes = self.chosen_bytes(samples);
+        let mut floats: Vec<f32> = Vec::new();
+        let mut look = |bytes: &[u8]| floats = bytemuck::pod_collect_to_vec(&bytes[chosen_bytes..]);
+        self.read(begun, &mut look).await?;
         let vocab_size = self.model.vocab_size as usize;
         Ok(floats.chunks(self.model.logits_pitch as usize).map(|row| row[..vocab_size].to_vec()).collect())
     }
@@ -281,9 +280,9 @@ impl GpuRunner {
         Begun { submitted, readback_idx, by_stage }
     }
 
-    async fn read(&self, begun: Begun) -> Result<(Vec<u8>, Elapsed), RunnerError> {
+    async fn read(&self, begun: Begun, look: &mut dyn FnMut(&[u8])) -> Result<Elapsed, RunnerError> {
         let readback = &self.readbacks[begun.readback_idx];
-        gpu::read(&self.device, begun.submitted, self.timestamps.as_ref(), readback).await
+        gpu::read(&self.device, begun.submitted, self.timestamps.as_ref(), readback, look).await
     }
 
     /// Uploads a batch and submits its pass.
@@ -314,25 +313,31 @@ impl GpuRunner {
         }
     }
 
-    /// Reads the tokens of `batch`, whose pass has begun.
-    async fn finish_batch(&mut self, batch: &Batch, begun: Begun) -> Result<RunnerOutput, RunnerError> {
-        let by_stage = begun.by_stage;
-        let (bytes, elapsed) = self.read(begun).await?;
+    /// The tokens of a batch out of what came back of its pass.
+    fn choose(&self, batch: &Batch, bytes: &[u8], tokens: &mut Vec<SampledToken>) {
         let (chosen, logits) = bytes.split_at(self.chosen_bytes(batch.sample_rows.len()));
         let row_bytes = self.model.logits_pitch as usize * 4;
-        let mut tokens = Vec::with_capacity(batch.sample_rows.len());
+        let vocab_bytes = self.model.vocab_size as usize * 4;
         for (i, sample) in batch.sample_rows.iter().enumerate() {
-            if self.samples(sample) {
+            tokens.push(if self.samples(sample) {
                 let token = bytemuck::pod_read_unaligned(&chosen[i * 4..i * 4 + 4]);
-                tokens.push(SampledToken { token, logprobs: None });
+                SampledToken { token, logprobs: None }
             } else {
-                let row = &mut self.logits_row;
-                row.resize(self.model.vocab_size as usize, 0.0);
-                let bytes = bytemuck::cast_slice_mut::<f32, u8>(row);
-                bytes.copy_from_slice(&logits[i * row_bytes..][..bytes.len()]);
-                tokens.push(sampling::sample(row, sample));
-            }
+                let bytes = &logits[i * row_bytes..][..vocab_bytes];
+                // Mapped memory is aligned; what a browser copies out of its own may not be.
+                match bytemuck::try_cast_slice(bytes) {
+                    Ok(row) => sampling::sample(row, sample),
+                    Err(_) => sampling::sample(&bytemuck::pod_collect_to_vec::<u8, f32>(bytes), sample),
+                }
+            });
         }
+    }
+
+    /// Reads the tokens of `batch`, whose pass has begun.
+    async fn finish_batch(&self, batch: &Batch, begun: Begun) -> Result<RunnerOutput, RunnerError> {
+        let by_stage = begun.by_stage;
+        let mut tokens = Vec::with_capacity(batch.sample_rows.len());
+        let elapsed = self.read(begun, &mut |bytes| self.choose(batch, bytes, &mut tokens)).await?;
         let stages = by_stage.then(|| stage_times(&elapsed, &self.model.dispatches));
         Ok(RunnerOutput { tokens, gpu_ns: elapsed.pass_ns, stages })
     }

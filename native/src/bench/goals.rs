@@ -12,10 +12,9 @@ use firstlight_engine::runner::{GpuRunner, StepShape};
 use firstlight_engine::text::PromptInput;
 use serde::{Deserialize, Serialize};
 
-use super::micro::{self, Opened};
+use super::steps::{self, Opened, Timed};
 use crate::ask::Ask;
 use crate::cli::{BenchArgs, JsonTarget};
-use crate::clock::InstantClock;
 use crate::doctor::{self, measures::Peaks};
 use crate::executor::block_on_gpu;
 use crate::failure::Failure;
@@ -95,7 +94,7 @@ impl std::fmt::Display for GoalsJson {
 /// The model, the adapter, a step that failed, known answers that cannot be read.
 pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     let golden = args.golden.as_deref().map(golden).transpose()?;
-    let Some(Opened { mut runner, model, .. }) = micro::open(args)? else {
+    let Some(Opened { mut runner, model, .. }) = steps::open(&args.engine)? else {
         return Err(Failure::failed("the runner went away; run the command again"));
     };
     let facts = runner.device().facts().clone();
@@ -147,24 +146,19 @@ impl Steps {
         if limits.max_num_seqs >= 8 && 8 * context.div_ceil(limits.block_size) <= limits.num_blocks {
             shapes.push(decode(8));
         }
-        let handle = runner.device().handle().clone();
-        let clock = InstantClock::start();
-        let mut times = vec![Vec::new(); shapes.len()];
+        let mut times: Vec<Timed> = shapes.iter().map(|&shape| Timed::new(shape, shape.num_seqs)).collect();
         // The first round compiles, and does not count.
         for round in 0..=args.repeats * ROUNDS {
-            for (&shape, times) in shapes.iter().zip(&mut times) {
-                let start = clock.now();
-                let on_gpu = block_on_gpu(&handle, runner.time_step(shape))?;
-                let ns = on_gpu.unwrap_or_else(|| clock.now() - start);
-                if round > 0 {
-                    times.push(ns.max(1));
+            for timed in &mut times {
+                timed.take(runner)?;
+                if round == 0 {
+                    timed.times.clear();
                 }
             }
         }
-        let mut steps = shapes.iter().zip(times).map(|(&shape, mut times)| {
-            times.sort_unstable();
-            let (macs, bytes) = runner.work_of(shape);
-            Step { shape, macs, bytes, ns: times.get(times.len() / 2).copied().unwrap_or(1) }
+        let mut steps = times.iter().map(|timed| {
+            let (macs, bytes) = runner.work_of(timed.shape);
+            Step { shape: timed.shape, macs, bytes, ns: timed.ns() }
         });
         match (steps.next(), steps.next()) {
             (Some(decode), Some(prefill)) => Ok(Self { decode, prefill, batch: steps.next() }),

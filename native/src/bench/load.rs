@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::random::Random;
 use super::trace_csv::{self, TraceRow};
-use crate::cli::{BenchArgs, Scenario};
+use crate::cli::{BenchArgs, Scenario, TraceCut};
 use crate::failure::Failure;
 
 /// A run's arrivals are spread over a day at most.
@@ -314,9 +314,23 @@ fn closed(args: &BenchArgs, clients: u32) -> Load {
 }
 
 fn replay(args: &BenchArgs, path: &Path, rows: &[TraceRow]) -> Result<Load, Failure> {
-    let skip = args.trace_skip as usize;
+    let (requests, words) = cut_trace(&args.cut, args.requests, path, rows)?;
+    Ok(Load { name: "trace", words, slots: None, cases: vec![case("trace", Pace::Open, requests)] })
+}
+
+/// The requests of a trace that are played, scaled, and in words how they arrive.
+///
+/// # Errors
+/// More requests than the trace has.
+pub fn cut_trace(
+    cut: &TraceCut,
+    requests: Option<u32>,
+    path: &Path,
+    rows: &[TraceRow],
+) -> Result<(Vec<Planned>, String), Failure> {
+    let skip = cut.trace_skip as usize;
     let left = rows.get(skip..).unwrap_or_default();
-    let count = args.requests.map_or(left.len(), |count| count as usize);
+    let count = requests.map_or(left.len(), |count| count as usize);
     if left.is_empty() || count > left.len() {
         return Err(Failure::usage(format!(
             "the trace {} has {} requests, and {} are asked for after the first {skip}; lower --requests or --trace-skip",
@@ -326,10 +340,10 @@ fn replay(args: &BenchArgs, path: &Path, rows: &[TraceRow]) -> Result<Load, Fail
         )));
     }
     let first = left.first().map_or(0, |row| row.arrival);
-    let shrunk = |tokens: u32| ((f64::from(tokens) / args.trace_shrink).round() as u32).max(1);
+    let shrunk = |tokens: u32| ((f64::from(tokens) / cut.trace_shrink).round() as u32).max(1);
     let requests: Vec<Planned> = (left.iter().take(count))
         .map(|row| Planned {
-            arrival_ns: ((row.arrival - first) as f64 / args.trace_speed) as Nanos,
+            arrival_ns: ((row.arrival - first) as f64 / cut.trace_speed) as Nanos,
             prompt_tokens: shrunk(row.prompt_tokens),
             output_tokens: shrunk(row.output_tokens),
         })
@@ -346,13 +360,13 @@ fn replay(args: &BenchArgs, path: &Path, rows: &[TraceRow]) -> Result<Load, Fail
     if rate > 0.0 {
         words.push_str(&format!(" at {rate:.2} requests/s"));
     }
-    if args.trace_speed != 1.0 {
-        words.push_str(&format!(" ({} times its speed)", args.trace_speed));
+    if cut.trace_speed != 1.0 {
+        words.push_str(&format!(" ({} times its speed)", cut.trace_speed));
     }
-    if args.trace_shrink != 1.0 {
-        words.push_str(&format!(", lengths / {}", args.trace_shrink));
+    if cut.trace_shrink != 1.0 {
+        words.push_str(&format!(", lengths / {}", cut.trace_shrink));
     }
-    Ok(Load { name: "trace", words, slots: None, cases: vec![case("trace", Pace::Open, requests)] })
+    Ok((requests, words))
 }
 
 /// `1 client`, `2 clients`, `0.5 requests/s`.

@@ -4,26 +4,22 @@
 //! the step that stands under them; what the cuts between its kernels cost, or hide, is a row of its own.
 
 use firstlight_engine::runner::{GpuRunner, StepProfile, StepShape};
-use firstlight_engine::sched::SchedulerConfig;
-use firstlight_shaders::KvFormat;
 use serde::Serialize;
 
 use super::pace::{self, Pace};
-use crate::cache::{Cache, process_environment};
+use super::steps::{Opened, decode, fits, median, open};
 use crate::cli::{BenchArgs, JsonTarget};
 use crate::doctor::measures::Peaks;
 use crate::executor::block_on_gpu;
 use crate::failure::Failure;
-use crate::load::gpu;
 use crate::terminal::write_line;
-use crate::{model_text, models, sizing};
 
 /// Runs the command.
 ///
 /// # Errors
 /// The model, the adapter, an adapter without a clock for its passes.
 pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
-    let Some(Opened { mut runner, limits, .. }) = open(args)? else { return Ok(()) };
+    let Some(Opened { mut runner, limits, .. }) = open(&args.engine)? else { return Ok(()) };
     let handle = runner.device().handle().clone();
     let mut profiled = Vec::new();
     for shape in SHAPES.into_iter().filter(|shape| fits(shape, &limits)) {
@@ -49,48 +45,6 @@ pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
     result.paces.iter().try_for_each(|pace| write_line(&pace.to_string()))
 }
 
-/// A model on its adapter.
-pub(super) struct Opened {
-    /// The model's name.
-    pub model: String,
-    /// The runner.
-    pub runner: GpuRunner,
-    /// What it was loaded for.
-    pub limits: SchedulerConfig,
-    /// How it stores keys and values.
-    pub kv: KvFormat,
-    /// Bytes of them for one token.
-    pub kv_bytes_a_token: u64,
-}
-
-/// Loads the model of `args`.
-pub(super) fn open(args: &BenchArgs) -> Result<Option<Opened>, Failure> {
-    let cache = Cache::locate(&process_environment)?;
-    let files = models::resolve(&args.engine.model, &cache, &process_environment)?;
-    let checkpoint = model_text::open(&files)?.checkpoint;
-    let kv = args.engine.kv_cache.format(KvFormat::default());
-    let limits = sizing::limits(&args.engine, checkpoint.config(), kv)?;
-    let place = gpu::Place::default();
-    let loaded = gpu::load(&place, &args.engine, &checkpoint, &limits, None, &mut |_| ())?;
-    let kv_bytes_a_token = checkpoint.config().kv_bytes_a_token(loaded.choice.kv);
-    let opened = |runner: Box<GpuRunner>| Opened {
-        model: checkpoint.config().name.clone(),
-        runner: *runner,
-        limits: loaded.limits,
-        kv: loaded.choice.kv,
-        kv_bytes_a_token,
-    };
-    Ok(place.take().map(opened))
-}
-
-/// Whether a runner of these limits can take a step of this shape.
-pub(super) fn fits(shape: &StepShape, limits: &SchedulerConfig) -> bool {
-    shape.context <= limits.max_model_len
-        && shape.num_seqs <= limits.max_num_seqs
-        && shape.num_rows() <= limits.max_batch_tokens
-        && shape.context.div_ceil(limits.block_size) * shape.num_seqs <= limits.num_blocks
-}
-
 /// Takes a step and times it.
 pub(super) fn profile(
     handle: &wgpu::Device,
@@ -107,10 +61,6 @@ pub(super) fn profile(
 
 /// A step takes milliseconds: several of them are one repeat.
 pub(super) const PROFILES_A_REPEAT: u32 = 5;
-
-pub(super) const fn decode(num_seqs: u32, context: u32) -> StepShape {
-    StepShape { num_seqs, tokens_per_seq: 1, context }
-}
 
 /// A token alone, at the beginning and far in; a batch of them; a prompt.
 const SHAPES: [StepShape; 5] = [
@@ -156,12 +106,6 @@ struct Table {
     /// What the rows sum to.
     sum_ns: u64,
     kernels: Vec<Row>,
-}
-
-pub(super) fn median(values: impl Iterator<Item = u64>) -> u64 {
-    let mut values: Vec<u64> = values.collect();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
 impl Table {

@@ -14,7 +14,7 @@ use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::timeline::ModelLabel;
 use serde::Serialize;
 
-use super::micro::median;
+use super::steps::median;
 use crate::clock::InstantClock;
 use crate::executor::{block_on, drive_awaited};
 use crate::failure::Failure;
@@ -28,13 +28,13 @@ const WARM_UP: usize = 2;
 #[derive(Debug, Serialize)]
 pub struct Pace {
     /// Requests together.
-    num_seqs: u32,
+    pub num_seqs: u32,
     /// The next step is submitted before the tokens of the present one are read.
-    ahead: bool,
+    pub ahead: bool,
     /// From one token to the next.
-    step_ns: u64,
+    pub step_ns: u64,
     /// The pass on the GPU's clock.
-    gpu_ns: Option<u64>,
+    pub gpu_ns: Option<u64>,
     /// Time of the engine's thread on a core, a step: scheduling, encoding, reading, the driver's calls. Linux tells.
     cpu_ns: Option<u64>,
     /// Steps measured.
@@ -46,77 +46,69 @@ pub struct Pace {
 /// # Errors
 /// A step that fails.
 pub fn measure(runner: &mut GpuRunner, limits: &SchedulerConfig, turns: u32) -> Result<Vec<Pace>, Failure> {
-    let most = limits.max_num_seqs.min(limits.max_batch_tokens);
     let mut paces = Vec::new();
-    for num_seqs in [1, 8].into_iter().filter(|n| *n <= most) {
-        // Tokens that the CPU chooses are known to no step before they are read.
-        let ways = if runner.choice().sample_on == SampleOn::Gpu { 2 } else { 1 };
-        let mut turned: Vec<Turn> = (0..ways).map(|_| Turn::default()).collect();
+    for num_seqs in batches(limits) {
+        let mut turned: Vec<Turn> = ways(runner).iter().map(|_| Turn::default()).collect();
         for _ in 0..turns {
-            for (ahead, turn) in turned.iter_mut().enumerate() {
-                turn.take(runner, limits, num_seqs, ahead == 1)?;
+            for (ahead, turn) in ways(runner).iter().zip(&mut turned) {
+                turn.take(runner, limits, num_seqs, *ahead)?;
             }
         }
-        let pace = |(ahead, turn): (usize, Turn)| turn.pace(num_seqs, ahead == 1);
-        paces.extend(turned.into_iter().enumerate().map(pace));
+        let pace = |(ahead, turn): (&bool, Turn)| turn.pace(num_seqs, *ahead);
+        paces.extend(ways(runner).iter().zip(turned).map(pace));
     }
     Ok(paces)
 }
 
+/// The batches that are measured.
+pub fn batches(limits: &SchedulerConfig) -> impl Iterator<Item = u32> + use<> {
+    let most = limits.max_num_seqs.min(limits.max_batch_tokens);
+    [1, 8].into_iter().filter(move |n| *n <= most)
+}
+
+/// Without and with the next step ahead, the engine's own way last: tokens that the CPU chooses are known to no step before
+/// they are read.
+pub fn ways(runner: &GpuRunner) -> &'static [bool] {
+    if runner.choice().sample_on == SampleOn::Gpu { &[false, true] } else { &[false] }
+}
+
 /// What the steps of one way of running took.
-#[derive(Default)]
-struct Turn {
+#[derive(Clone, Debug, Default)]
+pub struct Turn {
     steps: Vec<u64>,
     gpu: Vec<u64>,
     cpu: Vec<u64>,
 }
 
 impl Turn {
-    fn take(
+    /// Takes one turn.
+    ///
+    /// # Errors
+    /// A step that fails.
+    pub fn take(
         &mut self,
         runner: &mut GpuRunner,
         limits: &SchedulerConfig,
         num_seqs: u32,
         ahead: bool,
     ) -> Result<(), Failure> {
-        let (device, awaited) = (runner.device().handle().clone(), runner.device().awaited());
-        let clock = InstantClock::start();
-        let config = EngineConfig {
-            scheduler: SchedulerConfig { prefix_cache: false, ..*limits },
-            eos_tokens: Vec::new(),
-            model: ModelLabel::default(),
-            engine_config: String::new(),
-        };
-        let mut engine = Engine::new(runner, clock, config, None);
-        engine.run_ahead(ahead);
         // One token each: the prompts share one step, so that everybody decodes from the second step on.
-        for id in 0..num_seqs {
-            let params =
-                SamplingParams { max_tokens: u32::MAX, ignore_eos: true, ..SamplingParams::default() };
-            engine.submit(Request::new(
-                RequestId(id.into()),
-                vec![1 + id],
-                params,
-                HostStamps::at(clock.now()),
-            ));
-        }
-        let (mut cpu, mut done_at) = (None, None);
-        for step in 0..WARM_UP + STEPS {
-            let output = block_on(engine.step(), || drive_awaited(&device, &awaited))
-                .map_err(|failed| Failure::failed(failed.error.to_string()))?;
-            let Some(record) = output.step else { break };
-            let (cpu_before, done_before) =
-                (std::mem::replace(&mut cpu, on_core_ns()), done_at.replace(record.done_at));
-            if let Some(before) = done_before.filter(|_| step >= WARM_UP) {
-                self.steps.push(record.done_at - before);
-                self.gpu.extend(record.gpu_ns);
-                self.cpu.extend(cpu.zip(cpu_before).map(|(now, before)| now.saturating_sub(before)));
+        let asked = Asked { num_seqs, prompt_tokens: 1, steps: WARM_UP + STEPS, ahead };
+        let mut before: Option<Seen> = None;
+        for (step, seen) in watch(runner, limits, asked)?.into_iter().enumerate() {
+            if let Some(before) = before.filter(|_| step >= WARM_UP) {
+                self.steps.push(seen.done_at - before.done_at);
+                self.gpu.extend(seen.gpu_ns);
+                let cpu = seen.cpu_ns.zip(before.cpu_ns);
+                self.cpu.extend(cpu.map(|(now, before)| now.saturating_sub(before)));
             }
+            before = Some(seen);
         }
         Ok(())
     }
 
-    fn pace(self, num_seqs: u32, ahead: bool) -> Pace {
+    /// All turns together.
+    pub fn pace(self, num_seqs: u32, ahead: bool) -> Pace {
         let known = |values: &Vec<u64>| (!values.is_empty()).then(|| median(values.iter().copied()));
         Pace {
             num_seqs,
@@ -127,6 +119,63 @@ impl Turn {
             steps: self.steps.len(),
         }
     }
+}
+
+/// What an engine is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Requests together.
+    pub num_seqs: u32,
+    /// Tokens of each prompt.
+    pub prompt_tokens: u32,
+    /// Steps to watch.
+    pub steps: usize,
+    /// Whether the next step may be submitted before the tokens of the present one are read.
+    pub ahead: bool,
+}
+
+/// A step of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// When it was decided, on a clock that began before the requests came.
+    pub schedule_at: u64,
+    /// When its tokens were there.
+    pub done_at: u64,
+    /// The pass on the GPU's clock.
+    pub gpu_ns: Option<u64>,
+    /// What this thread had spent on a core by then, where the system tells.
+    pub cpu_ns: Option<u64>,
+}
+
+/// The first steps of an engine of its own on `runner`, of which `asked` is asked at once.
+///
+/// # Errors
+/// A step that fails.
+pub fn watch(runner: &mut GpuRunner, limits: &SchedulerConfig, asked: Asked) -> Result<Vec<Seen>, Failure> {
+    let (device, awaited) = (runner.device().handle().clone(), runner.device().awaited());
+    let clock = InstantClock::start();
+    let config = EngineConfig {
+        scheduler: SchedulerConfig { prefix_cache: false, ..*limits },
+        eos_tokens: Vec::new(),
+        model: ModelLabel::default(),
+        engine_config: String::new(),
+    };
+    let mut engine = Engine::new(runner, clock, config, None);
+    engine.run_ahead(asked.ahead);
+    for id in 0..asked.num_seqs {
+        let params = SamplingParams { max_tokens: u32::MAX, ignore_eos: true, ..SamplingParams::default() };
+        let prompt = vec![1 + id; asked.prompt_tokens as usize];
+        engine.submit(Request::new(RequestId(id.into()), prompt, params, HostStamps::at(clock.now())));
+    }
+    let mut steps = Vec::with_capacity(asked.steps);
+    for _ in 0..asked.steps {
+        let output = block_on(engine.step(), || drive_awaited(&device, &awaited))
+            .map_err(|failed| Failure::failed(failed.error.to_string()))?;
+        let Some(record) = output.step else { break };
+        let (schedule_at, done_at) = (record.schedule_at, record.done_at);
+        steps.push(Seen { schedule_at, done_at, gpu_ns: record.gpu_ns, cpu_ns: on_core_ns() });
+    }
+    Ok(steps)
 }
 
 /// Nanoseconds that this thread has spent on a core, where the system tells.

@@ -59,7 +59,7 @@ pub fn lines(
         }
     }
     lines.push(String::new());
-    lines.extend(mean_ttft(outcomes, style));
+    lines.extend(mean_ttft(outcomes.iter().map(|outcome| (outcome.name, outcome)), style));
     lines
 }
 
@@ -100,11 +100,14 @@ fn range(load: &Load, tokens: fn(&Planned) -> u32) -> String {
     format!("{least} to {most} (mean {mean:.0})")
 }
 
-/// One bar a case, to one scale.
-fn mean_ttft(outcomes: &[CaseOutcome], style: Style) -> Vec<String> {
+/// One bar each, with its label, to one scale.
+pub fn mean_ttft<'o>(
+    outcomes: impl IntoIterator<Item = (&'o str, &'o CaseOutcome)>,
+    style: Style,
+) -> Vec<String> {
     let mut shown = vec![Stretch::Inbox, Stretch::Queue, Stretch::Prefill];
     let mut bars = Vec::new();
-    for outcome in outcomes {
+    for (label, outcome) in outcomes {
         let Some(run) = outcome.runs.get(outcome.median_idx) else { continue };
         let sums = &run.report.engine_ttft_parts;
         let Some(mean) = sums.mean() else { continue };
@@ -114,7 +117,7 @@ fn mean_ttft(outcomes: &[CaseOutcome], style: Style) -> Vec<String> {
             shown.insert(2, Stretch::Waste);
         }
         bars.push(Stacked {
-            label: outcome.name.to_owned(),
+            label: label.to_owned(),
             stretches: vec![
                 (Stretch::Inbox, inbox),
                 (Stretch::Queue, queue),

@@ -9,7 +9,7 @@ use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::LatencyReport;
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::timeline::{ModelLabel, RequestTimeline, StepRecord};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::load::Load;
 use super::outcome::{CaseOutcome, Run};
@@ -67,16 +67,20 @@ struct TraceJson {
     skip: u32,
 }
 
-#[derive(Serialize)]
-struct Settings {
-    slots: u32,
-    batch_tokens: u32,
-    block_size: u32,
-    blocks_total: u32,
-    max_model_len: u32,
-    max_waiting: u32,
-    prefix_cache: bool,
-    engine_config: String,
+/// The limits of an engine, as results name them.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[allow(missing_docs, reason = "each is the flag of the same name")]
+pub struct Settings {
+    pub slots: u32,
+    pub batch_tokens: u32,
+    pub block_size: u32,
+    pub blocks_total: u32,
+    pub max_model_len: u32,
+    pub max_waiting: u32,
+    pub prefix_cache: bool,
+    /// A hash of all that the engine was set up with; empty where no engine was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub engine_config: String,
 }
 
 #[derive(Serialize)]
@@ -131,7 +135,7 @@ impl<'r> ResultJson<'r> {
             model: &engine.labels().model,
             adapter: engine.adapter(),
             load: load_json(args, load),
-            settings: settings(&limits, &engine.labels().engine_config),
+            settings: Settings::of(&limits, &engine.labels().engine_config),
             blocks_free_at_end: engine.counters().blocks_free,
             repeats: repeats.collect(),
         }
@@ -141,9 +145,9 @@ impl<'r> ResultJson<'r> {
 fn load_json<'r>(args: &BenchArgs, load: &'r Load) -> LoadJson<'r> {
     let trace = args.trace.as_ref().map(|path| TraceJson {
         file: path.display().to_string(),
-        shrink: args.trace_shrink,
-        speed: args.trace_speed,
-        skip: args.trace_skip,
+        shrink: args.cut.trace_shrink,
+        speed: args.cut.trace_speed,
+        skip: args.cut.trace_skip,
     });
     let lengths = |tokens: u32| trace.is_none().then_some(tokens);
     LoadJson {
@@ -162,15 +166,18 @@ fn load_json<'r>(args: &BenchArgs, load: &'r Load) -> LoadJson<'r> {
     }
 }
 
-fn settings(limits: &SchedulerConfig, engine_config: &str) -> Settings {
-    Settings {
-        slots: limits.max_num_seqs,
-        batch_tokens: limits.max_batch_tokens,
-        block_size: limits.block_size,
-        blocks_total: limits.num_blocks,
-        max_model_len: limits.max_model_len,
-        max_waiting: limits.max_waiting,
-        prefix_cache: limits.prefix_cache,
-        engine_config: engine_config.to_owned(),
+impl Settings {
+    /// Of an engine with these limits.
+    pub fn of(limits: &SchedulerConfig, engine_config: &str) -> Self {
+        Self {
+            slots: limits.max_num_seqs,
+            batch_tokens: limits.max_batch_tokens,
+            block_size: limits.block_size,
+            blocks_total: limits.num_blocks,
+            max_model_len: limits.max_model_len,
+            max_waiting: limits.max_waiting,
+            prefix_cache: limits.prefix_cache,
+            engine_config: engine_config.to_owned(),
+        }
     }
 }

@@ -7,9 +7,10 @@ use firstlight_engine::runner::StepShape;
 use serde::Serialize;
 
 use super::amounts::{grouped, milliseconds};
-use super::micro::{Opened, PROFILES_A_REPEAT, decode, fits, median, open, profile};
+use super::micro::{PROFILES_A_REPEAT, profile};
 use super::plot::{Bar, bars};
 use super::save;
+use super::steps::{Opened, decode, fits, median, open};
 use super::style::Style;
 use crate::cli::{BenchArgs, JsonTarget};
 use crate::failure::Failure;
@@ -55,7 +56,9 @@ struct SweepJson {
 /// # Errors
 /// The model, the adapter, an adapter without a clock for its passes.
 pub fn run(args: &BenchArgs, target: &JsonTarget) -> Result<(), Failure> {
-    let Some(Opened { mut runner, limits, kv, kv_bytes_a_token, .. }) = open(args)? else { return Ok(()) };
+    let Some(Opened { mut runner, limits, kv, kv_bytes_a_token, .. }) = open(&args.engine)? else {
+        return Ok(());
+    };
     let handle = runner.device().handle().clone();
     let batches = BATCHES.map(|num_seqs| decode(num_seqs, CONTEXT));
     let contexts = CONTEXTS.map(|context| decode(1, context));

@@ -26,6 +26,20 @@ pub enum Scenario {
     Contexts,
 }
 
+/// Which part of a trace is played, and how it is scaled.
+#[derive(Clone, Debug, Args)]
+pub struct TraceCut {
+    /// Divide the trace's lengths by this
+    #[arg(long, env = "FIRSTLIGHT_TRACE_SHRINK", value_name = "X", default_value_t = 1.0, value_parser = values::positive)]
+    pub trace_shrink: f64,
+    /// Play the trace so many times as fast
+    #[arg(long, env = "FIRSTLIGHT_TRACE_SPEED", value_name = "X", default_value_t = 1.0, value_parser = values::positive)]
+    pub trace_speed: f64,
+    /// Leave out so many requests at the trace's start
+    #[arg(long, env = "FIRSTLIGHT_TRACE_SKIP", value_name = "N", default_value_t = 0, value_parser = values::whole(0, 1_000_000))]
+    pub trace_skip: u32,
+}
+
 /// `firstlight bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
@@ -61,15 +75,9 @@ pub struct BenchArgs {
     /// Replay the arrivals and lengths of a CSV file: arrival, prompt tokens, generated tokens
     #[arg(long, env = "FIRSTLIGHT_TRACE", value_name = "FILE.csv")]
     pub trace: Option<PathBuf>,
-    /// Divide the trace's lengths by this
-    #[arg(long, env = "FIRSTLIGHT_TRACE_SHRINK", value_name = "X", default_value_t = 1.0, value_parser = values::positive)]
-    pub trace_shrink: f64,
-    /// Play the trace so many times as fast
-    #[arg(long, env = "FIRSTLIGHT_TRACE_SPEED", value_name = "X", default_value_t = 1.0, value_parser = values::positive)]
-    pub trace_speed: f64,
-    /// Leave out so many requests at the trace's start
-    #[arg(long, env = "FIRSTLIGHT_TRACE_SKIP", value_name = "N", default_value_t = 0, value_parser = values::whole(0, 1_000_000))]
-    pub trace_skip: u32,
+    /// How much of it, and how it is scaled.
+    #[command(flatten)]
+    pub cut: TraceCut,
     /// Requests of one run; by default what the scenario says (4 for alone and contexts), 32 for the loops, and the whole
     /// trace
     #[arg(long, env = "FIRSTLIGHT_REQUESTS", value_name = "N", value_parser = values::whole(1, 1_000_000))]

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use firstlight_engine::request::Request;
 use firstlight_shaders::KvFormat;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -129,6 +130,29 @@ pub(crate) fn without_password(text: &str) -> String {
     }
 }
 
+/// Who goes first in a replay: prompts of fewer than so many tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Urgent {
+    /// Tokens; 0 makes nobody urgent.
+    pub below: u32,
+    /// Their priority, -100 to 100: smaller is sooner, and 0 usual.
+    pub priority: i32,
+}
+
+/// `none`, or `256:-5`.
+pub(super) fn urgent(text: &str) -> Result<Urgent, String> {
+    if text == "none" {
+        return Ok(Urgent::default());
+    }
+    let parsed = text.split_once(':').and_then(|(below, priority)| {
+        Some(Urgent { below: below.parse().ok()?, priority: priority.parse().ok()? })
+    });
+    parsed.filter(|urgent| Request::PRIORITIES.contains(&urgent.priority)).ok_or_else(|| {
+        "it must be none, or tokens of a prompt and the priority of those below, -100 to 100, such as 256:-5"
+            .into()
+    })
+}
+
 pub(super) fn switch(text: &str) -> Result<Switch, String> {
     match text {
         "on" => Ok(Switch::On),
@@ -188,6 +212,12 @@ pub(super) fn kv_cache(text: &str) -> Result<KvCache, String> {
         (None, "auto") => Ok(KvCache::Auto),
         _ => Err("it must be f32, f16, q8 or auto".into()),
     }
+}
+
+/// Bits of a number that a model is stored in.
+pub(super) fn bits(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|bits| (1.0..=64.0).contains(bits));
+    number.ok_or_else(|| "it must be a number from 1 to 64, such as 4.5".to_owned())
 }
 
 /// A whole number from `least` to `most`.
@@ -321,6 +351,11 @@ mod tests {
 
     #[test]
     fn words_are_what_they_may_be() {
+        check(urgent("none"), Ok(Urgent::default()));
+        check(urgent("256:-5"), Ok(Urgent { below: 256, priority: -5 }));
+        for wrong in ["", "256", "256:", ":-5", "256:101", "-1:5", "a:b"] {
+            check(urgent(wrong), Err("such as 256:-5"));
+        }
         check(token_ids("1, 2,3"), Ok(TokenIds(vec![1, 2, 3])));
         for wrong in ["1,,2", "x", "", "-2", "4294967296"] {
             check(token_ids(wrong), Err("no token id"));

@@ -145,7 +145,11 @@ fn tiny<'a>(device: &'a Device, kernels: &mut KernelCache) -> Result<Timed<'a>, 
     Ok(Timed { device, probe, grid: silu_mul::workgroups(&params, 1) })
 }
 
-fn dispatches(device: &Device, kernels: &mut KernelCache) -> Result<Measure, Failure> {
+/// One more dispatch in a pass, in microseconds.
+///
+/// # Errors
+/// As [`all`].
+pub fn dispatches(device: &Device, kernels: &mut KernelCache) -> Result<Measure, Failure> {
     let seconds = tiny(device, kernels)?.dispatch_seconds()?;
     let what = "one more dispatch in a pass, a kernel of one workgroup".to_owned();
     Ok(Measure::new(what, "us", seconds.into_iter().map(|s| s * 1e6).collect()))

@@ -4,9 +4,12 @@
 
 use std::fmt::{Display, Formatter, Result};
 
+use firstlight_engine::costs::StepCosts;
 use firstlight_engine::gpu::{AdapterFacts, Checked, Trial};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::bench::style::Style;
 
 /// What one adapter says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -244,6 +247,8 @@ pub struct Report {
     pub adapters: Vec<AdapterReport>,
     /// The one that is used.
     pub chosen: ChosenReport,
+    /// What steps of the model cost on it; absent where the model is not here.
+    pub costs: Option<StepCosts>,
     /// What would make this machine better, each with the command to type.
     pub missing: Vec<String>,
 }
@@ -252,6 +257,8 @@ impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         self.adapters.iter().try_for_each(|adapter| writeln!(f, "{adapter}"))?;
         write!(f, "{}", self.chosen)?;
+        let costs = self.costs.iter().flat_map(|costs| super::costs::lines(costs, Style::PLAIN));
+        costs.into_iter().try_for_each(|line| write!(f, "\n{line}"))?;
         self.missing.iter().try_for_each(|sentence| write!(f, "\nmissing: {sentence}"))
     }
 }

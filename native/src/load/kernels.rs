@@ -4,7 +4,6 @@
 //! Never touches the device that the model is loaded onto. Invariant: a trial runs once for an adapter, driver, engine and
 //! shapes; where its result cannot be kept, that is said and costs another trial the next time.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -125,7 +124,7 @@ pub fn choose(
         .collect();
     let sketch = sketch();
     let key = TuneKey::new(facts, &format!("{} {:?}", sketch.shapes, wishes.kv_cache), activations);
-    let kept = Cache::locate(&process_environment).ok().map(|cache| cache.kernels(&key.file_name()));
+    let kept = Cache::locate(&process_environment).ok().map(|cache| cache.kernels(&key.file_name("kernels")));
     if args.autotune != Autotune::Again
         && let Some(tuned) = kept.as_deref().and_then(|path| recall(path, &key, facts))
     {
@@ -151,21 +150,9 @@ pub fn choose(
     Ok(Chosen { choice: tuned.choice, how: How::Measured(tuned) })
 }
 
-/// No choice is longer, nor is what the doctor prints.
-const MAX_FILE_BYTES: u64 = 1 << 20;
-
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MAX_FILE_BYTES {
-        true => Err(std::io::Error::other(format!("it has more than {MAX_FILE_BYTES} bytes"))),
-        false => Ok(bytes),
-    }
-}
-
 fn pinned(path: &Path, facts: &AdapterFacts) -> Result<KernelChoice, Failure> {
     let advice = "`firstlight doctor --json` prints a choice that fits this adapter";
-    let bytes = read(path).map_err(|error| {
+    let bytes = cache::read_short(path).map_err(|error| {
         Failure::usage(format!("--kernels {} cannot be read: {error}; {advice}", path.display()))
     })?;
     KernelChoice::pinned(&bytes, facts).map_err(|error| {
@@ -174,7 +161,7 @@ fn pinned(path: &Path, facts: &AdapterFacts) -> Result<KernelChoice, Failure> {
 }
 
 fn recall(path: &Path, key: &TuneKey, facts: &AdapterFacts) -> Option<Tuned> {
-    Tuned::recall(&read(path).ok()?, key, facts)
+    Tuned::recall(&cache::read_short(path).ok()?, key, facts)
 }
 
 fn open(args: &AdapterArgs) -> Result<Device, Failure> {

@@ -4,6 +4,8 @@
 //! the router has is described, with every status that it can answer.
 
 mod answers;
+mod costs;
+mod diagnosis;
 mod paths;
 mod report;
 mod requests;
@@ -63,7 +65,13 @@ pub fn document(facts: &Facts) -> Value {
 }
 
 fn schemas(facts: &Facts) -> Map<String, Value> {
-    let all =
-        [requests::components(facts), answers::components(), timeline::components(), report::components()];
+    let all = [
+        requests::components(facts),
+        answers::components(),
+        timeline::components(),
+        report::components(),
+        costs::components(),
+        diagnosis::components(),
+    ];
     all.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }

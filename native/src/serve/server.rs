@@ -14,7 +14,7 @@ use super::page::Page;
 use super::policy::PolicyFile;
 use super::preparation::PreparationPool;
 use super::telemetry::Telemetry;
-use crate::cli::ServeArgs;
+use crate::cli::{EngineArgs, ServeArgs};
 use crate::driver::EngineHandle;
 use crate::failure::Failure;
 use crate::models::{self, ModelName};
@@ -35,6 +35,7 @@ pub struct Server {
     engine: OnceLock<EngineHandle>,
     /// As it was asked to call the model, or as the command line does.
     named: Option<String>,
+    engine_args: EngineArgs,
     model_name: OnceLock<String>,
     /// When it started, in Unix seconds; what `/v1/models` calls the model's birth.
     started: u64,
@@ -61,6 +62,7 @@ impl Server {
             page: Page::built_in(),
             engine: OnceLock::new(),
             named: args.served_model_name.clone().or(name),
+            engine_args: args.engine.clone(),
             model_name: OnceLock::new(),
             started: unix.map_or(0, |since| since.as_secs()),
         }))
@@ -93,6 +95,11 @@ impl Server {
     pub fn serves(&self, name: &str) -> bool {
         let file = self.engine.get().is_some_and(|engine| engine.labels().model.name == name);
         name == self.model_name() || file
+    }
+
+    /// With which flags its engine was started.
+    pub fn engine_args(&self) -> &EngineArgs {
+        &self.engine_args
     }
 
     /// Unix seconds of the start.

@@ -294,7 +294,7 @@ fn listen(server: &Server, book: &Mutex<Book>, closing: &AtomicBool) {
 const WORDY_CONTEXT: u32 = 16_384;
 
 /// A model of 160,000 weights whose every word has four thousand letters: it fills a socket's buffers in no time.
-fn wordy_model() -> Scratch {
+pub fn wordy_model() -> Scratch {
     let folder = Scratch::new();
     let source = golden_path("arch/llama3");
     std::fs::copy(source.join("model.safetensors"), folder.join("model.safetensors"))

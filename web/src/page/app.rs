@@ -81,7 +81,7 @@ fn TimelinesPane() -> impl IntoView {
     view! {
         <Show when=move || shown.get()>
             <section id="timelines" class="pane timelines-pane" aria-label="Timelines and report" tabindex="-1">
-                <Timelines session=page.session blames=page.blames rendered=page.rendered command=command/>
+                <Timelines session=page.session blames=page.blames rendered=page.rendered diagnosis=page.diagnosis command=command/>
             </section>
         </Show>
     }

@@ -14,7 +14,8 @@ use super::link::{Link, now};
 use super::opening::Opening;
 use crate::browser::performance;
 use crate::protocol::{
-    AskId, Backend, BackendKind, BesideModel, Command, Event, ExportKind, StorageFigures, StoredModel,
+    AskId, Backend, BackendKind, BesideModel, Command, Diagnosis, Event, ExportKind, StorageFigures,
+    StoredModel,
 };
 use crate::view::gaps::gap_name;
 use crate::view::handshake;
@@ -69,6 +70,8 @@ pub struct Page {
     pub session: RwSignal<Session>,
     /// Why tokens were late, as far as that was asked.
     pub blames: RwSignal<Kept>,
+    /// The last diagnosis.
+    pub diagnosis: RwSignal<Option<Diagnosis>>,
     /// What chat templates made of prompts.
     pub rendered: RwSignal<Kept>,
     /// The models.
@@ -127,6 +130,7 @@ impl Page {
             files: StoredValue::new_local(Vec::new()),
             session: RwSignal::default(),
             blames: RwSignal::default(),
+            diagnosis: RwSignal::default(),
             rendered: RwSignal::default(),
             catalogue: RwSignal::default(),
             hello: RwSignal::new(false),
@@ -276,6 +280,7 @@ impl Page {
             Event::Accepted { ask, id, rendered, .. } => self.accepted(*ask, id, rendered.as_deref()),
             Event::Text { ask, text, tokens, .. } => self.text(*ask, text, *tokens),
             Event::Finished { ask, reason, detail } => self.finished(*ask, *reason, detail.as_deref()),
+            Event::Diagnosis(told) => self.diagnosis.set(Some(told.clone())),
             Event::Blame { id, token_idx, sentence } => {
                 self.blames.update(|blames| blames.keep(&gap_name(id, *token_idx), sentence));
             }
@@ -283,9 +288,16 @@ impl Page {
             Event::Exported { file, json, .. } => files::download(file, json, "application/json"),
             Event::Live(live) => self.places(&live.timelines),
             Event::Sealed { timeline } => self.sealed(timeline),
-            Event::Report { .. } => {}
+            Event::Report { .. } | Event::Stack { .. } => {}
         }
-        if matches!(event, Event::Ready(_) | Event::Live(_) | Event::Sealed { .. } | Event::Report { .. }) {
+        if matches!(
+            event,
+            Event::Ready(_)
+                | Event::Live(_)
+                | Event::Sealed { .. }
+                | Event::Report { .. }
+                | Event::Stack { .. }
+        ) {
             self.session.update(|session| session.apply(&event));
         }
     }
@@ -301,6 +313,7 @@ impl Page {
 
     fn ready(self, backend: &Backend) {
         self.trouble.set(None);
+        self.diagnosis.set(None);
         let asked_for = self.opening_ready();
         if backend.kind == BackendKind::Tab {
             self.send(&Command::ListModels);

@@ -5,6 +5,8 @@
 
 mod bench;
 mod board;
+mod budget;
+mod diagnosis;
 mod gaps;
 mod lanes;
 mod opened;
@@ -17,19 +19,20 @@ mod toolbar;
 use leptos::prelude::*;
 
 use self::board::Board;
-use crate::protocol::Command;
+use crate::protocol::{Command, Diagnosis};
 use crate::view::kept::Kept;
 use crate::view::markup::HATCH;
 use crate::view::part::LEGEND;
 use crate::view::session::Session;
 
 /// The timeline half of the page. `blames` holds the answers to [`Command::Blame`] by timeline and token, `rendered` the
-/// rendered prompts by timeline.
+/// rendered prompts by timeline, `diagnosis` the last answer to [`Command::Diagnose`].
 #[component]
 pub fn Timelines(
     session: RwSignal<Session>,
     blames: RwSignal<Kept>,
     rendered: RwSignal<Kept>,
+    diagnosis: RwSignal<Option<Diagnosis>>,
     command: Callback<Command>,
 ) -> impl IntoView {
     let board = Board::new(session, command);
@@ -61,6 +64,8 @@ pub fn Timelines(
             <opened::Opened board blames rendered/>
             <bench::Slowest board facts blames/>
             <report::Report board/>
+            <diagnosis::Diagnosis board told=diagnosis/>
+            <budget::Budget board/>
             <lanes::TipLayer board/>
         </div>
     }

@@ -29,6 +29,8 @@ pub struct Point {
 pub struct Chart {
     /// From left to right.
     pub points: Vec<Point>,
+    /// A line that does not go through the points, 0 to 1 from left to right and from the bottom up; empty where it does.
+    pub line: Vec<(f64, f64)>,
     /// Where on the x axis, and what it says.
     pub x_ticks: Vec<(f64, String)>,
     /// The same of the y axis.

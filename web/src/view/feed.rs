@@ -150,6 +150,11 @@ impl Feed {
         Event::Report { report: Box::new(report) }
     }
 
+    /// As [`History::diagnose`].
+    pub fn diagnose(&self, halves: bool, worse_answers: bool) -> Event {
+        self.history.diagnose(halves, worse_answers)
+    }
+
     /// As [`History::blame`].
     pub fn blame(&self, id: &str, token_idx: usize) -> Event {
         self.history.blame(id, token_idx)

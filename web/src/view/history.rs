@@ -6,12 +6,14 @@
 use std::fmt;
 
 use firstlight_engine::clock::Nanos;
+use firstlight_engine::report::diagnose::{Asked, Conditions, Diagnosis, Observed};
 use firstlight_engine::report::{
     GaugeReadings, LatencyReport, ReportContext, ReportWindow, blame, chrome_trace,
 };
 use firstlight_engine::timeline::{RequestTimeline, StepRecord, StepRing};
 use serde::Serialize;
 
+use super::diagnosis;
 use super::session::{STEPS_KEPT, TIMELINES_KEPT};
 use crate::protocol::{Event, ExportKind};
 
@@ -117,6 +119,19 @@ impl History {
         format!(
             "{gap}: no more than twice the median of this request's gaps, which is {median}. Nothing is to blame."
         )
+    }
+
+    /// Which stage to look at, as [`Event::Diagnosis`]: over all that is here, or over its later half beside the earlier one.
+    pub fn diagnose(&self, halves: bool, worse_answers: bool) -> Event {
+        let conditions = Conditions::from(&self.context);
+        let half = self.window.len() / 2;
+        let (later, earlier) = (self.window.before_last(0, half), self.window.before_last(half, half));
+        let over = |window| Observed { window, steps: &self.steps, conditions: &conditions };
+        let asked = Asked { worse_answers, client: None };
+        Event::Diagnosis(match halves {
+            true => diagnosis::told(&Diagnosis::of(over(&later), Some(over(&earlier)), asked)),
+            false => diagnosis::told(&Diagnosis::of(over(&self.window), None, asked)),
+        })
     }
 
     /// A file that a person can keep, or the figures for one, as [`Event::Exported`]; `report` goes into the JSON.

@@ -266,8 +266,13 @@ pub fn chart(chart: &Chart) -> String {
     let (mut ranges, mut line, mut dots) = (String::new(), String::new(), String::new());
     for (idx, point) in chart.points.iter().enumerate() {
         let _ = write!(ranges, "M{} {}V{}", x(point.x), y(point.low), y(point.high));
-        let _ = write!(line, "{}{} {}", if idx == 0 { 'M' } else { 'L' }, x(point.x), y(point.y));
+        if chart.line.is_empty() {
+            let _ = write!(line, "{}{} {}", if idx == 0 { 'M' } else { 'L' }, x(point.x), y(point.y));
+        }
         let _ = write!(dots, r#"<circle class="dot" cx="{}" cy="{}" r="4.5"/>"#, x(point.x), y(point.y));
+    }
+    for (idx, point) in chart.line.iter().enumerate() {
+        let _ = write!(line, "{}{} {}", if idx == 0 { 'M' } else { 'L' }, x(point.0), y(point.1));
     }
     let _ = write!(out, r#"<path class="range" d="{ranges}"/><path class="curve" d="{line}"/>{dots}"#);
     out

@@ -49,7 +49,11 @@ pub fn read(url: &str, bytes: &[u8]) -> Result<Vec<Recorded>, String> {
     recorded.retain(|one| {
         !matches!(
             one.event,
-            Event::Hello { .. } | Event::Models { .. } | Event::Blame { .. } | Event::Exported { .. }
+            Event::Hello { .. }
+                | Event::Models { .. }
+                | Event::Blame { .. }
+                | Event::Diagnosis(_)
+                | Event::Exported { .. }
         )
     });
     let begins = matches!(recorded.first(), Some(Recorded { event: Event::Ready(_), .. }));

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use firstlight_engine::budget::Stack;
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::report::LatencyReport;
 use firstlight_engine::timeline::{StepRecord, TimelineRecord};
@@ -32,6 +33,8 @@ pub struct Session {
     pub now: Nanos,
     /// The report over the last finished timelines.
     pub report: Option<LatencyReport>,
+    /// What computes the model and what its steps cost, where that is known.
+    pub stack: Option<Stack>,
 }
 
 impl Session {
@@ -57,6 +60,7 @@ impl Session {
                 self.sealed.drain(..over);
             }
             Event::Report { report } => self.report = Some((**report).clone()),
+            Event::Stack { stack } => self.stack = Some((**stack).clone()),
             _ => {}
         }
     }

@@ -85,6 +85,7 @@ impl Desk {
             Command::Reopen => self.shared.reopen(),
             Command::Cancel { ask } => self.shared.cancel(ask),
             Command::Blame { id, token_idx } => self.shared.blame(&id, token_idx),
+            Command::Diagnose { halves, worse_answers } => self.shared.diagnose(halves, worse_answers),
             Command::Export { kind } => self.shared.export(kind),
         }
     }
@@ -163,6 +164,15 @@ impl Shared {
             Backend::Server(server) => server.blame(id, token_idx),
             Backend::Replay(replay) => replay.blame(id, token_idx),
             Backend::None => {}
+        }
+    }
+
+    fn diagnose(&self, halves: bool, worse_answers: bool) {
+        match &*self.backend.borrow() {
+            Backend::Tab(tab) => tell(&tab.diagnose(halves, worse_answers)),
+            Backend::Server(server) => tell(&server.diagnose(halves, worse_answers)),
+            Backend::Replay(replay) => tell(&replay.diagnose(halves, worse_answers)),
+            Backend::None => notice("There is nothing to look at yet: no request has been answered here."),
         }
     }
 

@@ -83,6 +83,11 @@ impl ReplayBackend {
         tell(&self.history.borrow().blame(id, token_idx));
     }
 
+    /// Answers [`crate::protocol::Command::Diagnose`].
+    pub fn diagnose(&self, halves: bool, worse_answers: bool) -> Event {
+        self.history.borrow().diagnose(halves, worse_answers)
+    }
+
     /// Answers [`crate::protocol::Command::Export`].
     pub fn export(&self, kind: ExportKind) {
         let history = self.history.borrow();

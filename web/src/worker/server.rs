@@ -10,6 +10,7 @@ mod peer;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use firstlight_engine::budget::Stack;
 use firstlight_engine::request::FinishReason;
 use wasm_bindgen_futures::spawn_local;
 
@@ -35,6 +36,8 @@ struct Shared {
     started: Cell<u64>,
     backend: RefCell<Backend>,
     feed: RefCell<Feed>,
+    /// What steps cost there, where it has measured them.
+    stack: Option<Stack>,
     asks: RefCell<Asks>,
     /// Of everything but the prompts.
     follow: Abort,
@@ -63,7 +66,7 @@ impl ServerBackend {
         let peer = Peer { address, api_key, page_url: page_url.to_owned() };
         let follow = Abort::new().map_err(|error| peer.sentence(&error.into()))?;
         let greeting = peer.greet(&follow).await.map_err(|trouble| peer.sentence(&trouble))?;
-        let Greeting { model, started, backend, report } = greeting;
+        let Greeting { model, started, backend, report, stack } = greeting;
         Ok(Self {
             shared: Rc::new(Shared {
                 peer,
@@ -71,6 +74,7 @@ impl ServerBackend {
                 started: Cell::new(started),
                 backend: RefCell::new(backend),
                 feed: RefCell::new(Feed::new(report.context)),
+                stack,
                 asks: RefCell::default(),
                 follow,
                 is_connected: Cell::new(false),
@@ -84,7 +88,7 @@ impl ServerBackend {
 
     /// Tells [`Event::Ready`], and from now on what goes on there.
     pub fn start(&self) {
-        tell(&Event::Ready(self.shared.backend.borrow().clone()));
+        tell_ready(self.shared.backend.borrow().clone(), self.shared.stack.clone());
         spawn_local(follow::listen(Rc::clone(&self.shared)));
         spawn_local(follow::watch(Rc::clone(&self.shared)));
     }
@@ -104,6 +108,11 @@ impl ServerBackend {
         tell(&self.shared.feed.borrow().blame(id, token_idx));
     }
 
+    /// Answers [`crate::protocol::Command::Diagnose`].
+    pub fn diagnose(&self, halves: bool, worse_answers: bool) -> Event {
+        self.shared.feed.borrow().diagnose(halves, worse_answers)
+    }
+
     /// Answers [`crate::protocol::Command::Export`].
     pub fn export(&self, kind: ExportKind) {
         tell(&self.shared.feed.borrow().export(kind));
@@ -116,6 +125,13 @@ impl ServerBackend {
     }
 }
 
+fn tell_ready(backend: Backend, stack: Option<Stack>) {
+    tell(&Event::Ready(backend));
+    if let Some(stack) = stack.map(Box::new) {
+        tell(&Event::Stack { stack });
+    }
+}
+
 impl Shared {
     fn is_closed(&self) -> bool {
         self.follow.is_ended()
@@ -123,13 +139,13 @@ impl Shared {
 
     /// Another server answers under this address.
     fn begin_anew(&self, greeting: Greeting) {
-        let Greeting { model, started, backend, report } = greeting;
+        let Greeting { model, started, backend, report, stack } = greeting;
         self.epoch.set(self.epoch.get() + 1);
         *self.model.borrow_mut() = model;
         self.started.set(started);
         *self.feed.borrow_mut() = Feed::new(report.context);
         *self.backend.borrow_mut() = backend.clone();
-        tell(&Event::Ready(backend));
+        tell_ready(backend, stack);
     }
 
     /// Tells what went wrong with a look at the server: once, for it would be told again with every look. That nobody

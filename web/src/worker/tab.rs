@@ -151,6 +151,11 @@ impl Tab {
         self.shared.history.borrow().blame(id, token_idx)
     }
 
+    /// Answers [`crate::protocol::Command::Diagnose`].
+    pub fn diagnose(&self, halves: bool, worse_answers: bool) -> Event {
+        self.shared.history.borrow().diagnose(halves, worse_answers)
+    }
+
     /// A file for a person to keep.
     pub fn export(&self, kind: ExportKind) -> Event {
         let history = self.shared.history.borrow();

@@ -11,7 +11,7 @@ use crate::clock::Nanos;
 use crate::request::RequestId;
 
 /// A duration in the unit that suits it, with one decimal; whole nanoseconds below a microsecond.
-struct Lasted(Nanos);
+pub(in crate::report) struct Lasted(pub Nanos);
 
 impl fmt::Display for Lasted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

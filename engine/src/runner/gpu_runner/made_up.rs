@@ -17,10 +17,10 @@ impl GpuRunner {
         let parts = Timestamps::of_parts(&self.device, self.model.dispatches.len() as u32);
         let (Some(_), Some(parts)) = (&self.timestamps, parts) else { return Ok(None) };
         let whole_ns = self.time_step(shape).await?.unwrap_or_default();
-        let pass = self.made_up(shape, Timing::ByDispatch(&parts));
+        let pass = self.made_up(shape, shape.num_seqs, Timing::ByDispatch(&parts));
         let readback = self.device.readback("profile read-back", parts.bytes()).await;
         let readback = readback.map_err(|error| RunnerError::OutOfMemory(error.to_string()))?;
-        let (_, cut) = gpu::run(&self.device, &pass, &readback).await?;
+        let cut = gpu::run(&self.device, &pass, &readback).await?;
         let mut profile = StepProfile { whole_ns, kernels: Vec::new() };
         for (idx, ns) in cut.parts {
             let dispatch = &self.model.dispatches[idx];
@@ -37,26 +37,42 @@ impl GpuRunner {
     /// # Errors
     /// As there.
     pub async fn time_step(&mut self, shape: StepShape) -> Result<Option<u64>, RunnerError> {
+        self.time_step_sampling(shape, shape.num_seqs).await
+    }
+
+    /// The same, where only the first `samples` sequences are sampled: with none of them the step goes without its head.
+    ///
+    /// # Errors
+    /// As there; our bug: more samples than sequences.
+    pub async fn time_step_sampling(
+        &mut self,
+        shape: StepShape,
+        samples: u32,
+    ) -> Result<Option<u64>, RunnerError> {
+        if samples > shape.num_seqs {
+            return Err(RunnerError::Internal(format!("{samples} samples of {shape:?}")));
+        }
         self.make_up(shape)?;
         let timing = self.timestamps.as_ref().map_or(Timing::Off, Timing::Whole);
-        let (_, elapsed) = gpu::run(&self.device, &self.made_up(shape, timing), &self.readbacks[0]).await?;
+        let pass = self.made_up(shape, samples, timing);
+        let elapsed = gpu::run(&self.device, &pass, &self.readbacks[0]).await?;
         Ok(elapsed.pass_ns)
     }
 
     /// Multiply-adds of `shape`, and the bytes that it has to move at least.
     pub fn work_of(&self, shape: StepShape) -> (u64, u64) {
-        let pass = self.made_up(shape, Timing::Off);
+        let pass = self.made_up(shape, shape.num_seqs, Timing::Off);
         let works = pass.dispatches.iter().map(|dispatch| dispatch_work(dispatch, &pass, shape));
         works.fold((0, 0), |(macs, bytes), (m, b)| (macs + m, bytes + b))
     }
 
     /// The pass over what [`GpuRunner::make_up`] wrote.
-    fn made_up<'a>(&'a self, shape: StepShape, timing: Timing<'a>) -> Pass<'a> {
+    fn made_up<'a>(&'a self, shape: StepShape, samples: u32, timing: Timing<'a>) -> Pass<'a> {
         Pass {
             copies: &[],
             dispatches: &self.model.dispatches,
             rows: shape.num_rows(),
-            samples: shape.num_seqs,
+            samples,
             wanted: &[],
             timing,
         }

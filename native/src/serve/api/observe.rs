@@ -16,6 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 
 use firstlight_engine::engine::STEPS_KEPT;
+use firstlight_engine::report::diagnose::{Asked, Conditions, Diagnosis, Observed};
 use firstlight_engine::report::{
     DEFAULT_WINDOW, Distribution, GaugeReadings, LatencyReport, ReportContext, ReportWindow, chrome_trace,
 };
@@ -39,6 +40,8 @@ pub(super) fn routes() -> Router<Arc<Server>> {
         .route("/page/{file}", get(page_file))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
+        .route("/v1/costs", get(costs))
+        .route("/v1/diagnose", get(diagnose))
         .route("/v1/report", get(report))
         .route("/v1/timelines", get(timelines))
         .route("/v1/timelines/stream", get(live))
@@ -50,15 +53,23 @@ pub(super) fn routes() -> Router<Arc<Server>> {
 
 /// `?last=N`: whole, at least 0; more than there can be is all.
 fn last(uri: &Uri, most: usize) -> Result<usize, ApiError> {
+    Ok(count(uri, "last", most)?.unwrap_or(DEFAULT_LAST.min(most)))
+}
+
+/// The last field of the query that is called so.
+fn field<'u>(uri: &'u Uri, name: &str) -> Option<&'u str> {
     let fields = uri.query().unwrap_or_default().split('&');
-    let Some(text) = fields.filter_map(|field| field.strip_prefix("last=")).next_back() else {
-        return Ok(DEFAULT_LAST.min(most));
-    };
+    fields.filter_map(|field| field.strip_prefix(name)?.strip_prefix('=')).next_back()
+}
+
+/// `?name=N`: whole, at least 0, at most `most`; more is that.
+fn count(uri: &Uri, name: &'static str, most: usize) -> Result<Option<usize>, ApiError> {
+    let Some(text) = field(uri, name) else { return Ok(None) };
     let count = text.parse::<u64>().map_err(|_| {
         let shown: String = text.chars().take(40).collect();
-        ApiError::parameter("last", format!("last is {shown:?}; it must be a whole number from 0 on"))
+        ApiError::parameter(name, format!("{name} is {shown:?}; it must be a whole number from 0 on"))
     })?;
-    Ok(usize::try_from(count).map_or(most, |count| count.min(most)))
+    Ok(Some(usize::try_from(count).map_or(most, |count| count.min(most))))
 }
 
 async fn page(State(server): State<Arc<Server>>, headers: HeaderMap) -> Response {
@@ -143,9 +154,60 @@ async fn report(State(server): State<Arc<Server>>) -> Result<Response, ApiError>
     off_the_loop(move || Ok(json_response(&folded(&engine, &server.ledger().window())))).await
 }
 
+/// What steps of this model cost on this adapter, as the doctor measured and kept it.
+async fn costs(State(server): State<Arc<Server>>) -> Result<Response, ApiError> {
+    server.engine()?;
+    off_the_loop(move || match crate::budget::kept(server.engine_args()) {
+        Ok(Some(stack)) => Ok(json_response(&stack)),
+        Ok(None) => Err(ApiError::not_found(
+            "no costs of this model on this adapter are kept; `firstlight doctor` with this server's flags measures them",
+        )),
+        Err(failure) => Err(ApiError::failed(failure.to_string())),
+    })
+    .await
+}
+
+/// `?last=N&baseline_last=M&worse_answers=true`: the youngest N requests, compared with the M before them.
+async fn diagnose(State(server): State<Arc<Server>>, uri: Uri) -> Result<Response, ApiError> {
+    let engine = server.engine()?.clone();
+    let last = count(&uri, "last", DEFAULT_WINDOW)?.unwrap_or(DEFAULT_WINDOW);
+    let before = count(&uri, "baseline_last", DEFAULT_WINDOW)?.unwrap_or(0);
+    let worse_answers = match field(&uri, "worse_answers") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => {
+            let shown: String = other.chars().take(40).collect();
+            let message = format!("worse_answers is {shown:?}; it must be true or false");
+            return Err(ApiError::parameter("worse_answers", message));
+        }
+    };
+    off_the_loop(move || {
+        let window = server.ledger().window();
+        let steps: StepRing = engine.steps(STEPS_KEPT).into_iter().collect();
+        let conditions = Conditions::from(&context(&engine, &window));
+        let (now, before) = (window.before_last(0, last), window.before_last(last, before));
+        let now = Observed { window: &now, steps: &steps, conditions: &conditions };
+        let earlier = (!before.is_empty()).then_some(Observed { window: &before, ..now });
+        Ok(json_response(&Diagnosis::of(now, earlier, Asked { worse_answers, client: None })))
+    })
+    .await
+}
+
+fn context(engine: &EngineHandle, window: &ReportWindow) -> ReportContext {
+    let limits = engine.limits();
+    ReportContext {
+        request_rate: window.request_rate(),
+        concurrency: window.mean_concurrency(),
+        prefix_cache: limits.prefix_cache,
+        model: engine.labels().model.clone(),
+        adapter: engine.adapter().to_owned(),
+        slots: limits.max_num_seqs,
+    }
+}
+
 fn folded(engine: &EngineHandle, window: &ReportWindow) -> LatencyReport {
     let steps: StepRing = engine.steps(STEPS_KEPT).into_iter().collect();
-    let (limits, counters) = (engine.limits(), engine.counters());
+    let counters = engine.counters();
     let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let readings = GaugeReadings {
         blocks_used: small(counters.blocks_used()),
@@ -154,15 +216,7 @@ fn folded(engine: &EngineHandle, window: &ReportWindow) -> LatencyReport {
         running: small(counters.running),
         preemptions_total: counters.preemptions_total,
     };
-    let context = ReportContext {
-        request_rate: window.request_rate(),
-        concurrency: window.mean_concurrency(),
-        prefix_cache: limits.prefix_cache,
-        model: engine.labels().model.clone(),
-        adapter: engine.adapter().to_owned(),
-        slots: limits.max_num_seqs,
-    };
-    LatencyReport::fold(window, &steps, Some(readings), context)
+    LatencyReport::fold(window, &steps, Some(readings), context(engine, window))
 }
 
 async fn timelines(State(server): State<Arc<Server>>, uri: Uri) -> Result<Response, ApiError> {

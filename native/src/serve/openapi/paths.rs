@@ -182,12 +182,17 @@ fn tokens() -> Vec<Operation> {
     ]
 }
 
+/// `?name=N`.
+fn counts(name: &str, description: &str) -> Value {
+    json!({
+        "name": name, "in": "query", "schema": { "type": "integer", "minimum": 0, "maximum": u64::MAX },
+        "description": description,
+    })
+}
+
 /// `?last=N`.
 fn last(what: &str) -> Value {
-    json!({
-        "name": "last", "in": "query", "schema": { "type": "integer", "minimum": 0, "maximum": u64::MAX },
-        "description": format!("How many {what}, the youngest; more than there are is all."),
-    })
+    counts("last", &format!("How many {what}, the youngest; more than there are is all."))
 }
 
 fn observation() -> Vec<Operation> {
@@ -196,7 +201,29 @@ fn observation() -> Vec<Operation> {
         "description": "An answer's id, with or without `#` and the choice's index, or an `x-request-id`.",
     });
     let get = |path, id, summary| get(path, id, "observation", summary);
+    let worse_answers = json!({
+        "name": "worse_answers", "in": "query", "schema": { "type": "boolean" },
+        "description": "Somebody says that the answers are worse: where no figure explains it, the chat template is named.",
+    });
+    let baseline = "Compare them with so many requests before them; 0 or nothing compares with none.";
     vec![
+        get(
+            "/v1/costs",
+            "getCosts",
+            "What steps of this model cost on this adapter, as the doctor measured and kept it.",
+        )
+        .good(JSON, named("Costs"))
+        .statuses(&[404]),
+        get(
+            "/v1/diagnose",
+            "getDiagnosis",
+            "Which stage to look at where answers are slow or late, with the evidence.",
+        )
+        .parameter(counts("last", "Look at so many finished requests, the youngest; by default all."))
+        .parameter(counts("baseline_last", baseline))
+        .parameter(worse_answers)
+        .good(JSON, named("Diagnosis"))
+        .statuses(&[400]),
         get("/v1/report", "getReport", "Percentiles, means of parts, gauges: the last requests together.")
             .good(JSON, named("Report")),
         get("/v1/timelines", "listTimelines", "Where the time of finished requests went.")

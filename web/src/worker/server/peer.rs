@@ -2,6 +2,7 @@
 //!
 //! It keeps nothing of what a server says. Invariant: whatever it answers, what comes out is a value or a sentence.
 
+use firstlight_engine::budget::Stack;
 use firstlight_engine::report::LatencyReport;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -34,6 +35,8 @@ pub(super) struct Greeting {
     pub(super) started: u64,
     pub(super) backend: Backend,
     pub(super) report: LatencyReport,
+    /// What steps cost there, where it has measured them.
+    pub(super) stack: Option<Stack>,
 }
 
 /// Why a server's answer is none.
@@ -108,7 +111,9 @@ impl Peer {
             kept: false,
             bench: None,
         };
-        Ok(Greeting { model: model.id, started: model.created, backend, report })
+        // A server of another version has no such path.
+        let stack = self.get("/v1/costs", SHORT, abort).await.ok();
+        Ok(Greeting { model: model.id, started: model.created, backend, report, stack })
     }
 
     /// Whether conversations can be had: only a model with a chat template makes tokens of one.
