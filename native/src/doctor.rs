@@ -64,7 +64,10 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let only_cpu = found.iter().all(|adapter| adapter.kind == "Cpu");
     let mut missing = if only_cpu { vec![missing_gpu()] } else { Vec::new() };
     let is_right = checked.iter().all(Checked::ok);
-    let costs = match is_right.then(|| crate::costs::again(&args.engine)).transpose() {
+    let costs = match (is_right && !args.engine.adapter.default_limits)
+        .then(|| crate::costs::again(&args.engine))
+        .transpose()
+    {
         Ok(costs) => costs,
         // A machine without a model is looked at all the same.
         Err(failure) if failure.exit == Exit::Model => {

@@ -51,7 +51,8 @@ pub(super) fn components() -> Vec<(&'static str, Value)> {
         [("correction", about("How they were scaled to recorded steps.", json!({ "type": "object" })))],
     );
     vec![
-        ("Costs", answer([("measured", measured)], [])),
+        ("Costs", answer([], [("stack", about("Absent where nobody has measured it.", named("Stack")))])),
+        ("Stack", answer([("measured", measured)], [])),
         ("ModelFigures", model),
         ("StepCosts", costs),
         ("RowTile", answer([("min_rows", count()), ("tile_rows", count())], [])),

@@ -212,8 +212,7 @@ fn observation() -> Vec<Operation> {
             "getCosts",
             "What steps of this model cost on this adapter, as the doctor measured and kept it.",
         )
-        .good(JSON, named("Costs"))
-        .statuses(&[404]),
+        .good(JSON, named("Costs")),
         get(
             "/v1/diagnose",
             "getDiagnosis",

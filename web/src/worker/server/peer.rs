@@ -55,6 +55,12 @@ impl From<FetchError> for Trouble {
 }
 
 #[derive(Deserialize)]
+struct Costs {
+    #[serde(default)]
+    stack: Option<Stack>,
+}
+
+#[derive(Deserialize)]
 struct Models {
     data: Vec<Model>,
 }
@@ -112,7 +118,8 @@ impl Peer {
             bench: None,
         };
         // A server of another version has no such path.
-        let stack = self.get("/v1/costs", SHORT, abort).await.ok();
+        let costs: Option<Costs> = self.get("/v1/costs", SHORT, abort).await.ok();
+        let stack = costs.and_then(|costs| costs.stack);
         Ok(Greeting { model: model.id, started: model.created, backend, report, stack })
     }
 
