@@ -4,6 +4,7 @@
 //! else.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use firstlight_engine::costs::{SCHEMA, StepCosts};
 use firstlight_engine::gpu::{AdapterFacts, KernelCache, TuneKey};
@@ -20,6 +21,9 @@ use crate::failure::Failure;
 use crate::source::FileSource;
 use crate::terminal::{note, warn};
 use crate::{adapters, model_text, models};
+
+/// After so long no further round begins: where steps are slow, one round has to do.
+const LONG_ENOUGH: Duration = Duration::from_secs(20);
 
 /// The costs of the model and the adapter of `args`: those of `file` where it is given, else those that were kept, else
 /// measured now and kept.
@@ -57,8 +61,12 @@ pub fn again(args: &EngineArgs) -> Result<StepCosts, Failure> {
 fn measure(args: &EngineArgs, kept: &Kept) -> Result<StepCosts, Failure> {
     let mut opened = open(args)?;
     let mut measurement = Measurement::begin(&mut opened.runner, &opened.limits)?;
+    let begun = Instant::now();
     for _ in 0..Measurement::ROUNDS {
         measurement.round(&mut opened.runner)?;
+        if begun.elapsed() > LONG_ENOUGH {
+            break;
+        }
     }
     let costs = measurement.costs(&opened, dispatch_ns(&opened)?);
     kept.keep(&costs);

@@ -11,6 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
@@ -22,8 +23,6 @@ use firstlight_engine::report::{
     DEFAULT_WINDOW, Distribution, GaugeReadings, LatencyReport, ReportContext, ReportWindow, chrome_trace,
 };
 use firstlight_engine::timeline::{RequestTimeline, StepRing};
-
-use serde::Serialize;
 
 use super::super::errors::ApiError;
 use super::super::life::Phase;
