@@ -275,6 +275,7 @@ fn server(facts: &Facts) -> Vec<Operation> {
             .good("text/css", text())
             .good("image/svg+xml", json!({}))
             .good("application/wasm", json!({}))
+            .good(HTML, text())
             .statuses(&[400, 404]),
     ];
     all.iter_mut().for_each(|operation| operation.is_open = true);
