@@ -47,6 +47,15 @@ impl StepLoad {
         load
     }
 
+    /// The steps of a prompt of `tokens` that is alone: chunks of `most` at most, the last of which ends it.
+    pub fn chunks(tokens: u32, most: u32) -> impl Iterator<Item = Self> {
+        let most = most.max(1);
+        (0..tokens).step_by(most as usize).map(move |before| {
+            let chunk = most.min(tokens - before);
+            Self::prefill(before, chunk, before + chunk == tokens)
+        })
+    }
+
     /// The load of `batch`.
     pub fn of(batch: &Batch) -> Self {
         let mut load = Self { sampled_rows: batch.sample_rows.len() as u32, ..Self::default() };

@@ -64,10 +64,10 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let only_cpu = found.iter().all(|adapter| adapter.kind == "Cpu");
     let mut missing = if only_cpu { vec![missing_gpu()] } else { Vec::new() };
     let is_right = checked.iter().all(Checked::ok);
-    let costs = match (is_right && !args.engine.adapter.default_limits)
-        .then(|| crate::costs::again(&args.engine))
-        .transpose()
-    {
+    if default_limits {
+        missing.push("what a model's steps cost: not measured with --default-limits".to_owned());
+    }
+    let costs = match (is_right && !default_limits).then(|| crate::costs::again(&args.engine)).transpose() {
         Ok(costs) => costs,
         // A machine without a model is looked at all the same.
         Err(failure) if failure.exit == Exit::Model => {

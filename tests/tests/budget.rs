@@ -88,6 +88,19 @@ fn costs_are_measured_kept_and_read_and_a_budget_is_made_of_them() {
     // 27 steps of one row, each no shorter than the row's own cost.
     let row = number(&costs["rows"][0]["ns"]);
     assert!(number(&kept["decode_ns"]) >= 27.0 * row, "{kept}");
+
+    // A trace has no steps: what the doctor kept tells what they cost, of the engine that the variables describe.
+    let trace = folder.join("trace.csv");
+    std::fs::write(&trace, "arrival_s,prompt_tokens,output_tokens\n0,16,4\n")
+        .expect("the folder is writable");
+    let trace = trace.to_string_lossy();
+    let mut replay = firstlight(&folder, &["what-if", "--json", "--trace", &trace]);
+    replay.env("FIRSTLIGHT_MODEL_FILE", default_model_path());
+    let room =
+        [("FIRSTLIGHT_SLOTS", "2"), ("FIRSTLIGHT_BATCH_TOKENS", "16"), ("FIRSTLIGHT_MAX_MODEL_LEN", "128")];
+    let replayed = json(&end(replay.envs(room)));
+    let ttft = number(&list(&replayed["predictions"])[0]["mean_engine_ttft_ns"]);
+    assert!(ttft >= row, "a prompt takes no less than a row does: {ttft} for {row}");
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl Stack {
         match self {
             Self::Rates { model, rates, .. } => Times::Rates { model, rates },
             Self::Measured { costs, chunk_tokens, .. } => {
-                Times::Measured { costs, chunk_tokens: (*chunk_tokens).max(1) }
+                Times::Measured { costs, chunk_tokens: *chunk_tokens }
             }
         }
     }
@@ -182,15 +182,10 @@ impl Times<'_> {
                 rates.slower(weights, (keys, length * length * model.attention_operations()))
             }
             Self::Measured { costs, chunk_tokens } => {
-                let (mut linear, mut quadratic, mut before) = (0.0, 0.0, 0);
-                while before < tokens {
-                    let chunk = (*chunk_tokens).min(tokens - before);
-                    let parts = costs.parts(&StepLoad::prefill(before, chunk, before + chunk == tokens));
-                    linear += parts.total_ns() - parts.attention_ns;
-                    quadratic += parts.attention_ns;
-                    before += chunk;
-                }
-                (linear, quadratic)
+                let parts = StepLoad::chunks(tokens, *chunk_tokens).map(|load| costs.parts(&load));
+                parts.fold((0.0, 0.0), |(linear, quadratic), parts| {
+                    (linear + parts.total_ns() - parts.attention_ns, quadratic + parts.attention_ns)
+                })
             }
         };
         Prefill { ns: linear_ns + quadratic_ns, linear_ns, quadratic_ns }

@@ -200,11 +200,12 @@ impl Diagnosis {
         let (facts, facts_earlier) = (Facts::of(now), earlier.map(Facts::of));
         for rule in &RULES {
             let case = Case { now: &facts, earlier: facts_earlier.as_ref(), asked, found: &findings };
+            let symptom = if earlier.is_some() { rule.symptom } else { rule.alone };
             match (rule.weigh)(&case) {
-                Ok(found) => findings.push(found.by(rule)),
+                Ok(found) => findings.push(found.by(rule, symptom)),
                 Err((outcome, sentence)) => checked.push(Checked {
                     rule: rule.name.into(),
-                    symptom: rule.symptom.into(),
+                    symptom: symptom.into(),
                     outcome,
                     sentence,
                 }),

@@ -164,13 +164,7 @@ impl Point {
                 let parts = costs.parts(&StepLoad::decode(self.num_seqs, self.tokens));
                 (parts.total_ns() - parts.host_ns).round() as u64
             }
-            Kind::Prefill => {
-                let chunks = (0..self.tokens).step_by(chunk as usize).map(|before| {
-                    let tokens = chunk.min(self.tokens - before);
-                    StepLoad::prefill(before, tokens, before + tokens == self.tokens)
-                });
-                chunks.map(|load| costs.step_ns(&load)).sum()
-            }
+            Kind::Prefill => StepLoad::chunks(self.tokens, chunk).map(|load| costs.step_ns(&load)).sum(),
         };
         let measured_ns = median(self.times.iter().copied());
         let error = predicted_ns as f64 / measured_ns.max(1) as f64 - 1.0;

@@ -21,7 +21,7 @@ pub struct WhatIfArgs {
     #[arg(long, env = "FIRSTLIGHT_CASE", value_name = "NAME")]
     pub case: Option<String>,
     /// What steps cost: JSON with schema firstlight.costs/1; scaled to the recorded steps where there are any. By default the
-    /// recorded steps alone tell
+    /// recorded steps alone tell, and where there are none what `firstlight doctor` kept
     #[arg(long, env = "FIRSTLIGHT_COSTS", value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// A recording under other settings: its own figures beside what is predicted for them, and the error

@@ -22,6 +22,9 @@ const FAR: u32 = 1024;
 /// Prompts that attention is measured with: from here on the adapter is full.
 const PROMPT_ATTENTION: [u32; 2] = [16, 64];
 
+/// A step that would take longer is not measured.
+const LONGEST_NS: f64 = 4e9;
+
 /// A measurement of costs on its way.
 pub struct Measurement {
     limits: SchedulerConfig,
@@ -58,11 +61,29 @@ impl Measurement {
         for rows in PROMPT_ATTENTION {
             measurement.plan(measurement.far_prompt(rows), 0);
         }
-        for step in &mut measurement.steps {
-            step.take(runner)?;
-            step.times.clear();
-        }
+        measurement.warm_up(runner)?;
         Ok(measurement)
+    }
+
+    /// Takes every step once, but for those that nobody would wait for: the costs of their classes go on from those below.
+    fn warm_up(&mut self, runner: &mut GpuRunner) -> Result<(), Failure> {
+        // Nanoseconds of a row or of some positions, in the step before.
+        let mut pace = 0.0;
+        let mut kept = Vec::with_capacity(self.steps.len());
+        for mut step in std::mem::take(&mut self.steps) {
+            let work = f64::from(step.shape.num_rows()) + step.shape.num_attended() as f64 / 256.0;
+            if pace * work > LONGEST_NS {
+                continue;
+            }
+            step.take(runner)?;
+            pace = step.ns() as f64 / work;
+            step.times.clear();
+            kept.push(step);
+        }
+        let has = |rows: u32| kept.iter().any(|step| step.shape.num_seqs >= rows);
+        self.turns.retain(|(num_seqs, _)| has(*num_seqs));
+        self.steps = kept;
+        Ok(())
     }
 
     fn plan(&mut self, shape: StepShape, samples: u32) {

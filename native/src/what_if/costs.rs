@@ -2,13 +2,16 @@
 //!
 //! Invariant: how much of a replay's time is of steps larger than any that was seen is always known.
 
+use std::ffi::OsString;
+use std::path::Path;
+
 use firstlight_engine::clock::Nanos;
 use firstlight_engine::costs::{StepCosts, StepLoad};
 use firstlight_engine::replay::{LinearCosts, Observed};
 use firstlight_engine::sched::Batch;
 
 use super::recording::Recording;
-use crate::cli::WhatIfArgs;
+use crate::cli::{self, Command, Parsed, WhatIfArgs};
 use crate::failure::Failure;
 
 /// What steps cost, and how quick the machine was in each recorded run.
@@ -38,7 +41,7 @@ impl Costs {
     /// What `args` name, else what the recorded steps tell.
     ///
     /// # Errors
-    /// A file that is no costs; neither a file nor steps.
+    /// A file that is no costs; neither a file, nor steps, nor what the doctor kept.
     pub fn of(args: &WhatIfArgs, recording: &Recording) -> Result<Self, Failure> {
         let observed: Observed = recording.observed.concat();
         let source = match &args.costs {
@@ -47,15 +50,10 @@ impl Costs {
                 let costs = if observed.is_empty() { costs } else { costs.corrected(&observed) };
                 Source::Measured { costs: Box::new(costs), corrected_by: observed.len() }
             }
-            None => {
-                let fitted = LinearCosts::fit(&observed).ok_or_else(|| {
-                    Failure::usage(format!(
-                        "{} has no steps, so nothing says what a step costs; name a file with --costs, or steps of the server with --steps",
-                        args.trace.display()
-                    ))
-                })?;
-                Source::Fitted(fitted, observed.len())
-            }
+            None => match LinearCosts::fit(&observed) {
+                Some(fitted) => Source::Fitted(fitted, observed.len()),
+                None => Source::Measured { costs: Box::new(kept(&args.trace)?), corrected_by: 0 },
+            },
         };
         let paces = recording.observed.iter().map(|run| source.pace(run)).collect();
         Ok(Self { source, paces })
@@ -102,6 +100,25 @@ impl Source {
         let cost: f64 = run.iter().map(|(load, _)| self.step_ns(load) as f64).sum();
         if took > 0.0 && cost > 0.0 { took / cost } else { 1.0 }
     }
+}
+
+/// What the doctor measured and kept of the model and the adapter that it looks at where it is told nothing.
+fn kept(trace: &Path) -> Result<StepCosts, Failure> {
+    let usual = cli::parse(["firstlight", "doctor"].map(OsString::from))?;
+    let costs = match usual {
+        Parsed::Command(cli) => match cli.command {
+            // Without a model there are none either.
+            Command::Doctor(args) => crate::costs::kept(&args.engine).unwrap_or_default(),
+            _ => None,
+        },
+        Parsed::Text(_) => None,
+    };
+    costs.ok_or_else(|| {
+        Failure::usage(format!(
+            "{} has no steps, so nothing says what a step costs; run `firstlight doctor`, which measures and keeps it, or name a file with --costs, or steps of the server with --steps",
+            trace.display()
+        ))
+    })
 }
 
 /// Tells a replay what its steps cost, and notes how many of them nobody has seen the like of.

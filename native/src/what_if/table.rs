@@ -192,7 +192,7 @@ fn percentile(all: Option<Distribution>, q: u32) -> Option<f64> {
 
 fn first_tokens(rows: &[Row<'_>], unit: Unit, style: Style) -> Vec<String> {
     let heading = format!(
-        "{:<LABEL$}{:>10}{:>9}{:>7}{:>7}{:>8}{:>7}{:>10}{:>10}{:>10}",
+        "{:<LABEL$} {:>9} {:>8} {:>6} {:>6} {:>7} {:>6} {:>9} {:>9} {:>9}",
         format!("engine TTFT in {}", unit.name()),
         "mean",
         "error",
@@ -215,7 +215,7 @@ fn first_tokens(rows: &[Row<'_>], unit: Unit, style: Style) -> Vec<String> {
         let wholes = row.outcome.pooled.wholes.engine_ttft;
         let at = |q| figure(unit, percentile(wholes, q));
         lines.push(format!(
-            "{:<LABEL$}{:>10}{:>9}{:>7}{:>7}{:>8}{:>7}{:>10}{:>10}{:>10}",
+            "{:<LABEL$} {:>9} {:>8} {:>6} {:>6} {:>7} {:>6} {:>9} {:>9} {:>9}",
             cut(&row.label),
             figure(unit, report.and_then(|report| report.engine_ttft_parts.mean())),
             row.error,
@@ -233,7 +233,7 @@ fn first_tokens(rows: &[Row<'_>], unit: Unit, style: Style) -> Vec<String> {
 
 fn throughput(rows: &[Row<'_>], unit: Unit, style: Style) -> Vec<String> {
     let heading = format!(
-        "{:<LABEL$}{:>11}{:>9}{:>9}{:>10}{:>9}{:>8}{:>8}{:>9}",
+        "{:<LABEL$} {:>10} {:>8} {:>8} {:>9} {:>8} {:>7} {:>7} {:>8}",
         "",
         format!("TTFT, {}", unit.name()),
         "ITL p50",
@@ -251,7 +251,7 @@ fn throughput(rows: &[Row<'_>], unit: Unit, style: Style) -> Vec<String> {
         let cached = pooled.tokens.cached as f64 / (pooled.tokens.prompt as f64).max(1.0);
         let refused = pooled.finish_reasons.rejected + row.cut_short;
         lines.push(format!(
-            "{:<LABEL$}{:>11}{:>9}{:>9}{:>10}{:>9}{:>8}{:>8}{:>9}",
+            "{:<LABEL$} {:>10} {:>8} {:>8} {:>9} {:>8} {:>7} {:>7} {:>8}",
             cut(&row.label),
             figure(unit, run.and_then(|run| run.report.ttft_parts.mean())),
             figure(Unit::Ms, percentile(gaps, 50)),

@@ -26,8 +26,10 @@ const SUPERIORITY: f64 = 0.71;
 pub struct Rule {
     /// Its name.
     pub name: &'static str,
-    /// What is seen.
+    /// What is seen beside an earlier window.
     pub symptom: &'static str,
+    /// What is seen where there is none, and nothing can be up or down.
+    pub alone: &'static str,
     /// What it needs to be seen.
     pub needs: &'static str,
     /// Where it comes from, unless the evidence says otherwise.
@@ -43,6 +45,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "preemption",
         symptom: "throughput down, latency up together",
+        alone: "requests are evicted, and computed again",
         needs: "evictions, and what they cost",
         stage: Stage::Preemption,
         look_at: "admission, not kernels: give the KV cache more room (--kv-memory, --kv-blocks), or let fewer requests in at once (--slots)",
@@ -51,6 +54,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "transport",
         symptom: "first token late only at the client",
+        alone: "first token late only at the client",
         needs: "time between the first token and its write, or clients' own instants (--probe)",
         stage: Stage::Transport,
         look_at: "what lies between server and client: a proxy that buffers (nginx: `proxy_buffering off`, `gzip off`), or a client that does not read",
@@ -59,6 +63,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "host",
         symptom: "both up, GPU not busy",
+        alone: "requests under way, GPU not busy",
         needs: "time under way in which no step ran, and host parts of the first token's time",
         stage: Stage::Host,
         look_at: "the process, not the GPU",
@@ -67,6 +72,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "first_token",
         symptom: "TTFT p95 up, inter-token unchanged",
+        alone: "first tokens wait for their turn",
         needs: "an earlier window, or waits that are most of the first token's time",
         stage: Stage::Queue,
         look_at: "the queue's cause",
@@ -75,6 +81,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "decode",
         symptom: "inter-token up, TTFT unchanged",
+        alone: "tokens take longer in large batches, or at late positions",
         needs: "an earlier window, or steps with batches and positions that differ",
         stage: Stage::Decode,
         look_at: "inter-token latency against batch and position (`firstlight bench --sweep`)",
@@ -83,6 +90,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "one_client",
         symptom: "one client slow, others fine",
+        alone: "one client slow, others fine",
         needs: "a few prompts that are much longer than the others",
         stage: Stage::ClientPrefill,
         look_at: "that client's prompt lengths; a quota of tokens for its key, or smaller --batch-tokens, keeps them from the others",
@@ -91,6 +99,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "bimodal",
         symptom: "TTFT bimodal",
+        alone: "TTFT bimodal",
         needs: "first tokens of two kinds, with waits left out",
         stage: Stage::PrefixCache,
         look_at: "the hit rate and what invalidates prefixes: anything that changes at the head of a prompt, such as a date, a name or the order of tools",
@@ -99,6 +108,7 @@ pub const RULES: [Rule; 8] = [
     Rule {
         name: "chat_template",
         symptom: "worse answers, no figure moved",
+        alone: "worse answers, no figure moved",
         needs: "somebody who says that answers are worse (--worse-answers)",
         stage: Stage::ChatTemplate,
         look_at: "the rendered prompt: `POST /tokenize` with the same messages, and its tokens to `POST /detokenize`",
@@ -117,6 +127,8 @@ pub(super) struct Found {
     pub p_value: Option<f64>,
     pub effect: f64,
     pub evidence: Vec<String>,
+    /// Where the evidence says it more exactly than the table.
+    pub symptom: Option<&'static str>,
     /// Where the evidence names another than the table.
     pub stage: Option<Stage>,
     pub look_at: Option<String>,
@@ -125,7 +137,8 @@ pub(super) struct Found {
 impl Found {
     fn new(certainty: Certainty, reason: impl Into<String>, n: usize, effect: f64) -> Self {
         let (evidence, reason) = (Vec::new(), reason.into());
-        Self { certainty, reason, n, p_value: None, effect, evidence, stage: None, look_at: None }
+        let (symptom, stage, look_at) = (None, None, None);
+        Self { certainty, reason, n, p_value: None, effect, evidence, symptom, stage, look_at }
     }
 
     fn p(mut self, p_value: f64) -> Self {
@@ -143,10 +156,17 @@ impl Found {
         self
     }
 
-    pub(super) fn by(self, rule: &Rule) -> Finding {
+    /// The symptom in other words than the table's.
+    fn seen_as(mut self, symptom: &'static str) -> Self {
+        self.symptom = Some(symptom);
+        self
+    }
+
+    /// With the words of `rule` around it; `symptom` is the one of its two that fits the windows.
+    pub(super) fn by(self, rule: &Rule, symptom: &'static str) -> Finding {
         Finding {
             rule: rule.name.into(),
-            symptom: rule.symptom.into(),
+            symptom: self.symptom.unwrap_or(symptom).into(),
             stage: self.stage.unwrap_or(rule.stage),
             certainty: self.certainty,
             reason: self.reason,

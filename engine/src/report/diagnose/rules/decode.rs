@@ -23,11 +23,13 @@ pub(in super::super) fn weigh(case: &Case) -> Weighed {
         return quiet(gaps.sentence("inter-token"));
     }
     let first = Compared::of(&earlier.each(|a| a.first), &case.now.each(|a| a.first));
-    let (certainty, reason) = match first {
-        Some(first) if !first.is_up() => (Certainty::Certain, "beyond chance, and TTFT is not up"),
-        _ => (Certainty::Likely, "beyond chance; TTFT is up too"),
+    let (certainty, reason, symptom) = match first {
+        Some(first) if !first.is_up() => {
+            (Certainty::Certain, "beyond chance, and TTFT is not up", "inter-token up, TTFT unchanged")
+        }
+        _ => (Certainty::Likely, "beyond chance; TTFT is up too", "inter-token up, TTFT up too"),
     };
-    let found = Found::new(certainty, reason, gaps.ns[1], gaps.growth()).p(gaps.test.p_up);
+    let found = Found::new(certainty, reason, gaps.ns[1], gaps.growth()).p(gaps.test.p_up).seen_as(symptom);
     let found = found.says(gaps.sentence("inter-token"));
     Ok(grown(case, earlier, found))
 }

@@ -74,6 +74,9 @@ fn compare(case: &Case, earlier: &Facts) -> Option<Result<Found, String>> {
     let found =
         found.says(sentence).says(share_of).says(means(case, &format!("{name}, mean:"), part, mean_time));
     let found = match gaps {
+        Some(gaps) if gaps.is_up() => {
+            found.says(gaps.sentence("inter-token")).seen_as("TTFT p95 up, inter-token up too")
+        }
         Some(gaps) => found.says(gaps.sentence("inter-token")),
         None => found,
     };
