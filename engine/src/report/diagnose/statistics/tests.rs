@@ -188,6 +188,16 @@ fn a_rank_test_is_wrong_as_seldom_as_it_says_and_sees_what_is_large() {
 }
 
 #[test]
+fn the_smallest_windows_are_told_apart_however_much_their_values_depend_on_each_other() {
+    // Each rises all the time: no values depend on each other more.
+    let rising = |from: u64| (0..FEWEST as u64).map(|i| from + i).collect::<Vec<u64>>();
+    let test = mann_whitney(&rising(60), &rising(900)).unwrap();
+    assert!(test.superiority == 1.0 && test.p_up < ALPHA_EACH, "{test:?}");
+    let same = mann_whitney(&rising(60), &rising(61)).unwrap();
+    assert!(same.p_up > 0.1, "{same:?}");
+}
+
+#[test]
 fn a_trend_is_wrong_as_seldom_as_it_says_also_in_a_queue_that_keeps_up() {
     let alone = |rng: &mut Rng| (0..40).map(|x| (x, latency(rng))).collect::<Vec<_>>();
     let got = rate(4_000, |rng| trend(&alone(rng)).unwrap().p_up < ALPHA_EACH);
