@@ -10,7 +10,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::quantise::Form;
 use crate::weights::{GROUP_COLUMNS, Home, UNIT, WeightFormat};
-use crate::{BindingKind, ComposeError, Const, Program, TexelFormat, compose};
+use crate::{BindingKind, ComposeError, Const, Program, TexelFormat, compose, rope_kv_write};
 
 /// The uniform. A row of x is read up to 64 * units floats: past K they meet zero weights and must be finite.
 #[repr(C)]
@@ -51,18 +51,22 @@ pub enum Store {
     Silu,
     /// y += product, and what the next norm's product reads of y: the lane kernels with subgroups.
     AddNorm,
+    /// y = q of q, k and v, turned; k, turned, and v go into the KV cache. Columns are those of [`rope_kv_write::turned_row`]. The
+    /// lane kernels with subgroups, where [`rope_kv_write::Variant::fits_a_product`].
+    RopeKv(rope_kv_write::Variant),
 }
 
 impl Store {
     /// Every store that all kernels have.
     pub const ALL: [Store; 3] = [Self::Set, Self::Add, Self::Silu];
 
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::Set => "set",
-            Self::Add => "add",
-            Self::Silu => "silu",
-            Self::AddNorm => "add_norm",
+            Self::Set => "set".into(),
+            Self::Add => "add".into(),
+            Self::Silu => "silu".into(),
+            Self::AddNorm => "add_norm".into(),
+            Self::RopeKv(rope) => format!("rope_kv/{}", rope.choices()),
         }
     }
 
@@ -84,6 +88,11 @@ impl Store {
                 let y = written.map(|form| form.activations.y_snippets(form.home));
                 let mut snippets = y.unwrap_or_default();
                 snippets.push(wgsl!("common/store_add_norm.wgsl"));
+                snippets
+            }
+            (Self::RopeKv(rope), _) => {
+                let mut snippets = rope.kv.write_snippets(rope.work_home).to_vec();
+                snippets.push(wgsl!("common/store_rope_kv.wgsl"));
                 snippets
             }
         }
@@ -198,6 +207,10 @@ impl Draft<'_> {
             // Of the activation it is the only thing that is written.
             sizes.push(("Y_BINDING", if self.store == Store::Silu { 5 } else { 8 }));
         }
+        if let Store::RopeKv(rope) = self.store {
+            // Behind y, and the squares of the norm before.
+            sizes.extend(rope.constants(if self.norm_width > 0 { 7 } else { 6 }));
+        }
         sizes
     }
 
@@ -217,6 +230,10 @@ impl Draft<'_> {
         }
         if self.norm_width > 0 && self.store != Store::AddNorm {
             bindings.push(BindingKind::Read);
+        }
+        if let Store::RopeKv(rope) = self.store {
+            let cache = rope.kv.write_binding(rope.work_home);
+            bindings.extend([BindingKind::Read, BindingKind::Read, cache, cache]);
         }
         bindings
     }

@@ -1,10 +1,12 @@
-//! `rope_kv_write.wgsl` and `rope_kv_write_q8.wgsl`: positions into q and k, k and v into the cache.
+//! `rope_kv_write.wgsl` and `rope_kv_write_q8.wgsl`: positions into q and k, k and v into the cache. Where lanes are columns of a
+//! product, the product itself does so as it stores ([`Store::RopeKv`](crate::matmul::Store::RopeKv)), with the same bits.
 
 use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{BindingKind, ComposeError, Home, KvFormat, Program, compose};
+use crate::weights::GROUP_COLUMNS;
+use crate::{BindingKind, ComposeError, Const, Home, KvFormat, Program, compose};
 
 /// The uniform.
 #[repr(C)]
@@ -16,6 +18,19 @@ pub struct Params {
 
 /// The uniform's members and where they lie.
 pub const PARAMS: &[(&str, u32)] = &[("pitch", offset_of!(Params, pitch) as u32)];
+
+/// The slot of a row that is nobody's: nothing is written for it. Only a product that stores into the cache has such rows, where
+/// its tile is larger than the batch.
+pub const NOWHERE: u32 = u32::MAX;
+
+/// Row of a head, of `head_dim` dimensions, that column `column` of q, k or v comes from where their product turns them: in each
+/// group of 32 columns 16 dimensions of the first half of a head, and the 16 of the second half that turn together with them.
+pub fn turned_row(column: u32, head_dim: u32) -> u32 {
+    let (head, d) = (column / head_dim, column % head_dim);
+    let (group, place) = (d / GROUP_COLUMNS, d % GROUP_COLUMNS);
+    let half = GROUP_COLUMNS / 2;
+    head * head_dim + place / half * (head_dim / 2) + group * half + place % half
+}
 
 /// The choices of one pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,31 +50,57 @@ pub struct Variant {
 }
 
 impl Variant {
+    /// Whether a product can do this as it stores: heads are whole groups of columns, and no number waits for its whole head.
+    pub fn fits_a_product(self) -> bool {
+        self.kv != KvFormat::Q8 && (self.head_vec4s * 4).is_multiple_of(GROUP_COLUMNS)
+    }
+
+    /// The constants of a product that does this as it stores, the first of whose own bindings is `first`: rows, angles, and the cache.
+    pub(crate) fn constants(self, first: u32) -> Vec<Const> {
+        let mut constants = self.sizes(first + 2).to_vec();
+        constants.extend([
+            ("HEAD_GROUPS", self.head_vec4s * 4 / GROUP_COLUMNS),
+            ("NOWHERE", NOWHERE),
+            ("ROWS_BINDING", first),
+            ("ANGLES_BINDING", first + 1),
+        ]);
+        constants
+    }
+
+    /// What it is told apart by.
+    pub(crate) fn choices(self) -> String {
+        let Self { num_heads, num_kv_heads, head_vec4s, block_size, work_home, kv } = self;
+        format!(
+            "{num_heads}+{num_kv_heads}x{}/b{block_size}/{}{}",
+            head_vec4s * 4,
+            work_home.name(),
+            kv.suffix()
+        )
+    }
+
+    /// The constants of every kernel that writes the cache, which is bound from `cache` on.
+    fn sizes(self, cache: u32) -> [Const; 6] {
+        [
+            ("NUM_HEADS", self.num_heads),
+            ("NUM_KV_HEADS", self.num_kv_heads),
+            ("HEAD_CELLS", self.head_vec4s / 2),
+            ("BLOCK_SIZE", self.block_size),
+            ("KEYS_BINDING", cache),
+            ("VALUES_BINDING", cache + 1),
+        ]
+    }
+
     /// The kernel's text and bindings.
     pub fn program(self) -> Result<Program, ComposeError> {
-        let Self { num_heads, num_kv_heads, head_vec4s, block_size, work_home, kv } = self;
+        let Self { work_home, kv, .. } = self;
         let cache = kv.write_binding(work_home);
         let text = match kv {
             KvFormat::F32 | KvFormat::F16 => wgsl!("rope_kv_write.wgsl"),
             KvFormat::Q8 => wgsl!("rope_kv_write_q8.wgsl"),
         };
         Ok(Program {
-            name: format!(
-                "rope_kv_write/{num_heads}+{num_kv_heads}x{}/b{block_size}/{}{}",
-                head_vec4s * 4,
-                work_home.name(),
-                kv.suffix()
-            ),
-            wgsl: compose(
-                &[
-                    ("NUM_HEADS", num_heads),
-                    ("NUM_KV_HEADS", num_kv_heads),
-                    ("HEAD_CELLS", head_vec4s / 2),
-                    ("BLOCK_SIZE", block_size),
-                ],
-                text,
-                &kv.write_snippets(work_home),
-            )?,
+            name: format!("rope_kv_write/{}", self.choices()),
+            wgsl: compose(&self.sizes(4), text, &kv.write_snippets(work_home))?,
             bindings: vec![
                 BindingKind::Uniform,
                 BindingKind::Read,

@@ -10,7 +10,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
 @group(0) @binding(2) var<storage, read> angles: array<vec4<f32>>; // [position][cos HEAD_CELLS, sin HEAD_CELLS]
 @group(0) @binding(3) var<storage, read_write> qkv: array<vec4<f32>>; // [M][q heads, k heads, v heads]
-// Bindings 4 and 5 are the KV cache: see kv_write_*.wgsl.
+// The KV cache follows: see kv_write_*.wgsl.
 
 @compute @workgroup_size(32)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

@@ -8,7 +8,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
 @group(0) @binding(2) var<storage, read> angles: array<vec4<f32>>; // [position][cos HEAD_CELLS, sin HEAD_CELLS]
 @group(0) @binding(3) var<storage, read_write> qkv: array<vec4<f32>>; // [M][q heads, k heads, v heads]
-// Bindings 4 and 5 are the KV cache: see kv_write_*.wgsl.
+// The KV cache follows: see kv_write_*.wgsl.
 
 // Cell i of what starts at `start`, as it is.
 fn copied(start: u32, i: u32) -> KvCell {

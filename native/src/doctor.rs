@@ -101,7 +101,8 @@ fn examine(
     };
     let chosen = kernels::choose(wishes, device.facts(), Sketch::of_default_model)?;
     let choice = chosen.choice;
-    let cases = gpu::cases(choice, &Shapes::of_default_model(&FORMATS, choice)).map_err(ProbeError::from)?;
+    let cases = gpu::cases(choice, &Shapes::of_default_model(&FORMATS, choice, device.facts()))
+        .map_err(ProbeError::from)?;
     let count = cases.len();
     terminal::note(&format!("testing {count} kernels; the first run of a driver compiles each of them"));
     let mut kernels = KernelCache::default();

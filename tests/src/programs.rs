@@ -105,7 +105,11 @@ fn matrix_kernels() -> Vec<Subject> {
                     }
                     if subgroups && x.home == Home::Texture {
                         let store = if store == Store::Add { Store::AddNorm } else { store };
-                        programs.push(matmul_lanes::Variant { norm_width: 576, store, ..lanes }.program());
+                        let halves = matmul_lanes::Variant { norm_width: 576, store, ..lanes };
+                        programs.push(halves.program());
+                        if store == Store::Set {
+                            programs.extend(placed(halves).map(matmul_lanes::Variant::program));
+                        }
                     }
                 }
                 programs.push(matvec_split::Variant { format, units, store, bias, tile_rows }.program());
@@ -140,6 +144,24 @@ fn matrix_kernels() -> Vec<Subject> {
         .into_iter()
         .map(|p| Subject::new::<matmul::Params>(p.expect("a matrix kernel composes"), matmul::PARAMS))
         .collect()
+}
+
+/// Such a product of q, k and v that turns them and writes the cache.
+fn placed(lanes: matmul_lanes::Variant) -> impl Iterator<Item = matmul_lanes::Variant> {
+    let caches = [(Home::Texture, KvFormat::F16), (Home::Buffer, KvFormat::F32)];
+    // A tile and a format of weights know nothing of how the cache is stored.
+    let of_one = if lanes.tile_rows == 4 && lanes.format == WeightFormat::Q4_1 { 2 } else { 1 };
+    caches.into_iter().take(of_one).map(move |(work_home, kv)| {
+        let rope = rope_kv_write::Variant {
+            num_heads: 9,
+            num_kv_heads: 3,
+            head_vec4s: 16,
+            block_size: 16,
+            work_home,
+            kv,
+        };
+        matmul_lanes::Variant { store: Store::RopeKv(rope), ..lanes }
+    })
 }
 
 /// Where weights of `format` live, where and how x does, and whether there are subgroups.

@@ -5,7 +5,7 @@
 
 use firstlight_shaders::matmul_tiled::Arithmetic;
 use firstlight_shaders::weights::Home;
-use firstlight_shaders::{Activations, KvFormat};
+use firstlight_shaders::{Activations, KvFormat, rope_kv_write};
 
 use super::AdapterFacts;
 
@@ -78,6 +78,16 @@ impl KernelChoice {
     /// Whether the products around a norm compute its halves. 8 lanes do so together.
     pub fn fuses_norms(self) -> bool {
         self.matmul == MatmulFamily::Lanes && self.subgroups
+    }
+
+    /// Whether the product of q, k and v turns them and writes the KV cache: two lanes do so together, and it binds more than a browser
+    /// has to grant. A GPU keeps the kernel of its own, which costs it microseconds a layer; on a CPU driver a dispatch costs tens.
+    pub fn fuses_rope(self, rope: rope_kv_write::Variant, facts: &AdapterFacts) -> bool {
+        let at = |home| u32::from(self.home == home) * 2 + u32::from(self.work_home == home) * 3;
+        // The weights' two, x, keys and values are where they live; bias, y, squares, rows and angles in buffers.
+        let fits = at(Home::Texture) <= facts.max_storage_textures
+            && 5 + at(Home::Buffer) <= facts.max_storage_buffers;
+        self.matmul == MatmulFamily::Lanes && self.subgroups && fits && rope.fits_a_product()
     }
 
     /// Whether attention without subgroups has 4 threads, as CPU drivers like it, and not 64.

@@ -41,6 +41,10 @@ pub struct AdapterFacts {
     pub max_workgroup_bytes: u32,
     /// Workgroups in one dimension of a grid.
     pub max_workgroups: u32,
+    /// Storage buffers that a kernel binds.
+    pub max_storage_buffers: u32,
+    /// Storage textures that a kernel binds.
+    pub max_storage_textures: u32,
 }
 
 impl AdapterFacts {
@@ -66,6 +70,8 @@ impl AdapterFacts {
             max_texture_side: limits.max_texture_dimension_2d,
             max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
             max_workgroups: limits.max_compute_workgroups_per_dimension,
+            max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            max_storage_textures: limits.max_storage_textures_per_shader_stage,
         }
     }
 }

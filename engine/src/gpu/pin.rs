@@ -191,6 +191,8 @@ impl KernelChoice {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use firstlight_shaders::rope_kv_write;
+
     use super::*;
 
     pub(in crate::gpu) fn facts(is_cpu: bool, lanes: u32) -> AdapterFacts {
@@ -210,6 +212,8 @@ pub(super) mod tests {
             max_texture_side: 8192,
             max_workgroup_bytes: 1 << 14,
             max_workgroups: 65_535,
+            max_storage_buffers: 64,
+            max_storage_textures: 64,
         }
     }
 
@@ -235,6 +239,34 @@ pub(super) mod tests {
                 let text = serde_json::json!({ "chosen": { "choice": choice.to_json() } }).to_string();
                 assert_eq!(KernelChoice::pinned(text.as_bytes(), &facts), Ok(choice), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn a_product_writes_the_cache_where_a_kernel_may_bind_as_much() {
+        let rope = |kv| rope_kv_write::Variant {
+            num_heads: 9,
+            num_kv_heads: 3,
+            head_vec4s: 16,
+            block_size: 16,
+            work_home: Home::Texture,
+            kv,
+        };
+        let check = |choice: KernelChoice, facts: &AdapterFacts, kv, expected: bool| {
+            assert_eq!(choice.fuses_rope(rope(kv), facts), expected, "{choice}, {kv:?}");
+        };
+        let lavapipe = facts(true, 8);
+        let usual = KernelChoice::for_adapter(&lavapipe);
+        check(usual, &lavapipe, KvFormat::F16, true);
+        check(usual, &lavapipe, KvFormat::Q8, false);
+        // A browser's defaults.
+        let browser = AdapterFacts { max_storage_buffers: 8, max_storage_textures: 4, ..lavapipe.clone() };
+        check(usual, &browser, KvFormat::F16, false);
+        let work_in_buffers = KernelChoice { work_home: Home::Buffer, ..usual };
+        check(work_in_buffers, &browser, KvFormat::F16, true);
+        check(KernelChoice { home: Home::Buffer, ..work_in_buffers }, &browser, KvFormat::F16, false);
+        for facts in [facts(true, 4), facts(false, 32)] {
+            check(KernelChoice::for_adapter(&facts), &facts, KvFormat::F16, false);
         }
     }
 

@@ -8,7 +8,7 @@ mod rows;
 
 use firstlight_shaders::kv_cache::StoredWord;
 use firstlight_shaders::matmul::Store;
-use firstlight_shaders::{Activations, ComposeError, Form, Program, WeightFormat, quantise};
+use firstlight_shaders::{Activations, ComposeError, Form, Program, WeightFormat, quantise, rope_kv_write};
 
 use super::{AdapterFacts, Device, KernelCache, KernelChoice, MatmulShape, Probe, ProbeError, SampleOn};
 use crate::error::DeviceError;
@@ -41,7 +41,7 @@ pub struct Shapes {
 
 impl Shapes {
     /// The default model's sizes, with weights in `formats`: every product in the first of them, one in each of the others.
-    pub fn of_default_model(formats: &[WeightFormat], choice: KernelChoice) -> Self {
+    pub fn of_default_model(formats: &[WeightFormat], choice: KernelChoice, facts: &AdapterFacts) -> Self {
         let (hidden, inner) = (576u32.div_ceil(64), 1536u32.div_ceil(64));
         let norm_width = if choice.fuses_norms() { 576 } else { 0 };
         let work = |format| {
@@ -68,8 +68,17 @@ impl Shapes {
             let gated = if lanes { x } else { Form::PLAIN };
             let written = if choice.subgroups { x } else { Form::PLAIN };
             let add = if norm_width > 0 { Store::AddNorm } else { Store::Add };
+            let rope = rope_kv_write::Variant {
+                num_heads: 9,
+                num_kv_heads: 3,
+                head_vec4s: 16,
+                block_size: 16,
+                work_home: choice.work_home,
+                kv: choice.kv,
+            };
+            let qkv = if choice.fuses_rope(rope, facts) { Store::RopeKv(rope) } else { Store::Set };
             products.extend([
-                MatmulShape { norm_width, ..product(first, Store::Set, hidden, x) },
+                MatmulShape { norm_width, ..product(first, qkv, hidden, x) },
                 MatmulShape { written, norm_width, ..product(first, add, hidden, x) },
                 MatmulShape { written, norm_width, ..product(first, Store::Silu, hidden, x) },
                 MatmulShape { written, norm_width, ..product(first, add, inner, gated) },
@@ -192,7 +201,10 @@ pub fn cases(choice: KernelChoice, shapes: &Shapes) -> Result<Vec<Case>, Compose
     let mut cases = Vec::new();
     for &product in &shapes.products {
         for &tile in choice.matmul_tiles() {
-            cases.push(matrix::product(tile, product, choice)?);
+            cases.push(match product.store {
+                Store::RopeKv(rope) => matrix::placed(tile, product, rope, choice)?,
+                _ => matrix::product(tile, product, choice)?,
+            });
         }
     }
     for &format in &shapes.embeddings {
@@ -203,7 +215,9 @@ pub fn cases(choice: KernelChoice, shapes: &Shapes) -> Result<Vec<Case>, Compose
         false => rows::norm(shapes, false, choice)?,
     });
     cases.push(rows::norm(shapes, true, choice)?);
-    cases.push(rows::rope(shapes, choice)?);
+    if !shapes.products.iter().any(|product| matches!(product.store, Store::RopeKv(_))) {
+        cases.push(rows::rope(shapes, choice)?);
+    }
     cases.push(rows::attention(shapes, choice)?);
     cases.push(rows::silu()?);
     if choice.activations == Activations::I8 {

@@ -40,6 +40,7 @@ impl BlockBytes {
 }
 
 /// Keys and values of one layer, as [`KvFormat`] stores them.
+#[derive(Clone, Copy)]
 pub struct LayerCache<'a> {
     /// `[block][kv head][cells][block_size]`.
     pub keys: &'a Resource,

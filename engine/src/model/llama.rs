@@ -11,7 +11,7 @@ use firstlight_shaders::{
 
 use super::kv_cache::{BlockBytes, KvCache};
 use super::matrix::{Columns, Matrix, MatrixLoader, Part};
-use super::plan::{Factor, Norm, Planner, RowBuffer};
+use super::plan::{Factor, Norm, Places, Planner, RowBuffer};
 use super::rope::{angle_table, frequencies};
 use super::{Checkpoint, LoadFailure, ModelConfig, RopeLayout, TensorInfo, TensorRole, WeightSource};
 use crate::error::LoadError;
@@ -38,6 +38,8 @@ pub struct Llama {
     pub dispatches: Vec<Dispatch>,
     /// `[max_batch_tokens][4]`: token, position, slot, sequence.
     pub rows: Buffer,
+    /// What the rows of a batch are to be made up to a multiple of, with rows whose slot is [`rope_kv_write::NOWHERE`].
+    pub row_multiple: u32,
     /// `[max_num_seqs]` rows to sample from.
     pub sample_rows: Buffer,
     /// `[max_num_seqs][table_pitch]` block ids.
@@ -75,7 +77,18 @@ pub async fn load<S: WeightSource>(
     let config = loader.checkpoint.config().clone();
     let device = loader.device;
     let table_pitch = limits.max_model_len.div_ceil(limits.block_size);
-    let rows = device.storage("batch rows", u64::from(limits.max_batch_tokens) * 16).await?;
+    let KernelChoice { work_home, activations, subgroups, kv, .. } = planner.choice();
+    let rope = rope_kv_write::Variant {
+        num_heads: config.num_heads,
+        num_kv_heads: config.num_kv_heads,
+        head_vec4s: config.head_dim / 4,
+        block_size: limits.block_size,
+        work_home,
+        kv,
+    };
+    let fuses_rope = planner.choice().fuses_rope(rope, device.facts());
+    let row_capacity = planner.row_capacity(limits.max_batch_tokens);
+    let rows = device.storage("batch rows", u64::from(row_capacity) * 16).await?;
     let sample_rows = device.storage("sample rows", u64::from(limits.max_num_seqs) * 4).await?;
     let sampled_tokens = device.storage("sampled tokens", u64::from(limits.max_num_seqs) * 4).await?;
     let tables_bytes = u64::from(limits.max_num_seqs) * u64::from(table_pitch) * 4;
@@ -87,14 +100,15 @@ pub async fn load<S: WeightSource>(
     let angles =
         load_angles(device, &frequencies(&config, divisors.as_deref()), limits.max_model_len).await?;
 
-    let row_capacity = planner.row_capacity(limits.max_batch_tokens);
     let hidden = planner.activation("hidden", row_capacity, config.hidden_size).await?;
     let normed = planner.normed("normed", row_capacity, config.hidden_size, config.rms_norm_eps).await?;
-    let qkv_width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
-    // A part that is loaded apart pads its columns to a group: room for that behind the last one.
-    let qkv = planner.activation("qkv", row_capacity, qkv_width + GROUP_COLUMNS).await?;
     let attended_width = config.num_heads * config.head_dim;
-    let KernelChoice { work_home, activations, subgroups, kv, .. } = planner.choice();
+    let qkv_width = match fuses_rope {
+        true => attended_width,
+        // A part that is loaded apart pads its columns to a group: room for that behind the last one.
+        false => attended_width + 2 * config.num_kv_heads * config.head_dim + GROUP_COLUMNS,
+    };
+    let qkv = planner.activation("qkv", row_capacity, qkv_width).await?;
     // In 8 bits a head is whole blocks of 8 lanes, or it is written as f32 before.
     let whole_blocks =
         activations == Activations::F32 || config.head_dim.is_multiple_of(paged_attention::WHOLE_HEAD);
@@ -121,6 +135,8 @@ pub async fn load<S: WeightSource>(
         angles: &angles,
         kv_cache: &kv_cache,
         table_pitch,
+        rope,
+        fuses_rope,
     };
     let buffers = Buffers { hidden, normed, qkv, attended, gated };
     // The head before the layers: what it needs is then compiled while their weights are read.
@@ -162,6 +178,7 @@ pub async fn load<S: WeightSource>(
         sampled_tokens,
         dispatches: planner.take(),
         rows,
+        row_multiple: if fuses_rope { planner.row_multiple(limits.max_batch_tokens) } else { 1 },
         sample_rows,
         block_tables,
         table_pitch,
@@ -229,9 +246,17 @@ struct Scene<'a> {
     angles: &'a Buffer,
     kv_cache: &'a KvCache,
     table_pitch: u32,
+    rope: rope_kv_write::Variant,
+    /// Whether the product of q, k and v does what `rope` describes.
+    fuses_rope: bool,
 }
 
 impl Scene<'_> {
+    fn places(&self, layer: u32) -> Places<'_> {
+        let cache = self.kv_cache.layer(layer);
+        Places { rope: self.rope, rows: self.rows, angles: self.angles, cache }
+    }
+
     /// The norm by `gamma`, for the products behind it.
     fn norm<'b>(&self, gamma: &'b Buffer, buffers: &'b Buffers) -> Norm<'b> {
         Norm { gamma, eps: self.config.rms_norm_eps, to: &buffers.normed }
@@ -325,7 +350,8 @@ async fn load_qkv<S: WeightSource>(
     let q_width = config.num_heads * config.head_dim;
     let kv_width = config.num_kv_heads * config.head_dim;
     let starts = [0, q_width, q_width + kv_width, q_width + 2 * kv_width];
-    let stored_row = |part: usize, row: u32| {
+    let stored_row = |part: usize, column: u32| {
+        let row = if scene.fuses_rope { rope_kv_write::turned_row(column, config.head_dim) } else { column };
         // Values are not turned, so nobody reorders their rows.
         if part < 2 && config.rope_layout == RopeLayout::Interleaved {
             paired_row(row, config.head_dim)
@@ -339,18 +365,32 @@ async fn load_qkv<S: WeightSource>(
             Some((part, stored_row(part, column - starts[part])))
         };
         let matrix = loader.load("qkv", &parts, starts[3], &columns).await?;
-        return planner.matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, 0).await;
+        return plan_qkv(planner, scene, buffers, layer, &matrix, 0).await;
     }
     for (index, name) in ["q", "k", "v"].into_iter().enumerate() {
         let width = starts[index + 1] - starts[index];
         let columns = |column: u32| (column < width).then(|| (0, stored_row(index, column)));
         let columns: &Columns<'_> = &columns;
         let matrix = loader.load(name, &parts[index..=index], width, columns).await?;
-        planner
-            .matmul(Extent::Rows, &buffers.normed, &matrix, Store::Set, &buffers.qkv, starts[index])
-            .await?;
+        plan_qkv(planner, scene, buffers, layer, &matrix, starts[index]).await?;
     }
     Ok(())
+}
+
+/// The product of q, k and v, or of one of them, whose columns begin at `first`.
+async fn plan_qkv(
+    planner: &mut Planner<'_>,
+    scene: &Scene<'_>,
+    buffers: &Buffers,
+    layer: u32,
+    matrix: &Matrix,
+    first: u32,
+) -> Result<(), LoadFailure> {
+    let (normed, qkv) = (&buffers.normed, &buffers.qkv);
+    if scene.fuses_rope {
+        return planner.placed(normed, matrix, qkv, first, scene.places(layer)).await;
+    }
+    planner.matmul(Extent::Rows, normed, matrix, Store::Set, qkv, first).await
 }
 
 /// Where llama.cpp stores row `row` of q or k: dimensions that turn together stand side by side.
@@ -367,34 +407,15 @@ async fn plan_attention(
 ) -> Result<(), LoadFailure> {
     let (config, limits) = (scene.config, scene.limits);
     let cache = scene.kv_cache.layer(layer);
-    let head_vec4s = config.head_dim / 4;
-    let rope = rope_kv_write::Variant {
-        num_heads: config.num_heads,
-        num_kv_heads: config.num_kv_heads,
-        head_vec4s,
-        block_size: limits.block_size,
-        work_home: planner.choice().work_home,
-        kv: planner.choice().kv,
-    };
-    let bindings = [
-        scene.rows.binding(),
-        scene.angles.binding(),
-        buffers.qkv.buffer.binding(),
-        cache.keys.binding(),
-        cache.values.binding(),
-    ];
-    let params = rope_kv_write::Params { pitch: buffers.qkv.pitch / 4 };
-    let (program, grid) = (rope.program()?, rope.workgroups(1));
-    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
-    // It reads q, k and v and writes them, each to its place.
-    planner.moves(8 * buffers.qkv.width);
-
+    if !scene.fuses_rope {
+        plan_rope(planner, scene, buffers, layer).await?;
+    }
     let head_group = config.num_heads / config.num_kv_heads;
     let KernelChoice { work_home, subgroups, kv, .. } = planner.choice();
     let block_size = limits.block_size;
     let attended = buffers.attended.target();
     let variant = paged_attention::Variant {
-        head_vec4s,
+        head_vec4s: scene.rope.head_vec4s,
         head_group,
         block_size,
         work_home,
@@ -429,6 +450,29 @@ async fn plan_attention(
     let kv_bytes = config.kv_bytes_a_token(planner.choice().kv) / u64::from(config.num_layers);
     planner.attends(2 * u64::from(config.num_heads) * u64::from(config.head_dim), kv_bytes);
     planner.written(Extent::Rows, &buffers.attended).await
+}
+
+/// Turns q and k and writes the cache, where the product before did not.
+async fn plan_rope(
+    planner: &mut Planner<'_>,
+    scene: &Scene<'_>,
+    buffers: &Buffers,
+    layer: u32,
+) -> Result<(), LoadFailure> {
+    let cache = scene.kv_cache.layer(layer);
+    let bindings = [
+        scene.rows.binding(),
+        scene.angles.binding(),
+        buffers.qkv.buffer.binding(),
+        cache.keys.binding(),
+        cache.values.binding(),
+    ];
+    let params = rope_kv_write::Params { pitch: buffers.qkv.pitch / 4 };
+    let (program, grid) = (scene.rope.program()?, scene.rope.workgroups(1));
+    planner.rows(Extent::Rows, program, grid[0], bytemuck::bytes_of(&params), &bindings).await?;
+    // It reads q, k and v and writes them, each to its place.
+    planner.moves(8 * buffers.qkv.width);
+    Ok(())
 }
 
 /// A CPU driver ends a kernel's loops in silence when they run too long; GPUs have no such limit.

@@ -4,9 +4,12 @@
 
 use firstlight_shaders::matmul::{Params as MatmulParams, Store, squares_pitch};
 use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape, UNIT};
-use firstlight_shaders::{Activations, Form, Home, Program, TexelFormat, norm_parts, quantise, rms_norm};
+use firstlight_shaders::{
+    Activations, Form, Home, Program, TexelFormat, norm_parts, quantise, rms_norm, rope_kv_write,
+};
 
 use super::LoadFailure;
+use super::kv_cache::LayerCache;
 use super::llama::PassLimits;
 use super::matrix::Matrix;
 use crate::gpu::{
@@ -69,6 +72,26 @@ pub struct Norm<'a> {
     pub eps: f32,
     /// Where the rows go.
     pub to: &'a Factor,
+}
+
+/// Where the product of q, k and v puts them.
+#[derive(Clone, Copy)]
+pub struct Places<'a> {
+    /// How heads and the cache are cut.
+    pub rope: rope_kv_write::Variant,
+    /// The batch's rows.
+    pub rows: &'a Buffer,
+    /// The table of rotary angles.
+    pub angles: &'a Buffer,
+    /// The layer's keys and values.
+    pub cache: LayerCache<'a>,
+}
+
+impl<'a> Places<'a> {
+    fn bindings(&self) -> [Binding<'a>; 4] {
+        let LayerCache { keys, values } = self.cache;
+        [self.rows.binding(), self.angles.binding(), keys.binding(), values.binding()]
+    }
 }
 
 /// Collects the dispatches of a pass.
@@ -149,8 +172,13 @@ impl<'a> Planner<'a> {
 
     /// Rows a buffer needs so that the largest tile never writes beyond it.
     pub fn row_capacity(&self, rows: u32) -> u32 {
+        rows.next_multiple_of(self.row_multiple(rows))
+    }
+
+    /// Rows of the largest tile that a batch of `rows` rows at most can have.
+    pub fn row_multiple(&self, rows: u32) -> u32 {
         let tile = self.tiles().iter().map(|tile| tile.rows()).filter(|&(min_rows, _)| min_rows <= rows);
-        rows.next_multiple_of(tile.map(|(_, tile_rows)| tile_rows).max().unwrap_or(1))
+        tile.map(|(_, tile_rows)| tile_rows).max().unwrap_or(1)
     }
 
     fn tiles(&self) -> &'static [MatmulTile] {
@@ -320,7 +348,7 @@ impl<'a> Planner<'a> {
     ) -> Result<(), LoadFailure> {
         if norm.to.norm.is_some() {
             // One pipeline for all layers: the last one's norm is computed, and never read.
-            return self.product(Extent::Rows, x, matrix, Store::AddNorm, (y, 0), Some(norm)).await;
+            return self.product(Extent::Rows, x, matrix, Store::AddNorm, (y, 0), Behind::Norm(norm)).await;
         }
         self.matmul(Extent::Rows, x, matrix, Store::Add, y, 0).await?;
         if is_last {
@@ -339,10 +367,23 @@ impl<'a> Planner<'a> {
         y: &RowBuffer,
         y_column: u32,
     ) -> Result<(), LoadFailure> {
-        self.product(extent, x, matrix, store, (y, y_column), None).await
+        self.product(extent, x, matrix, store, (y, y_column), Behind::Nothing).await
     }
 
-    /// The same, with what [`Store::AddNorm`] writes for the products behind a norm.
+    /// Adds the product of q, k and v, or of one of them from `y_column` on, that puts them where they belong.
+    pub async fn placed(
+        &mut self,
+        x: &Factor,
+        matrix: &Matrix,
+        y: &RowBuffer,
+        y_column: u32,
+        places: Places<'_>,
+    ) -> Result<(), LoadFailure> {
+        let store = Store::RopeKv(places.rope);
+        self.product(Extent::Rows, x, matrix, store, (y, y_column), Behind::Places(places)).await
+    }
+
+    /// The same, with what the store wants beside y.
     async fn product(
         &mut self,
         extent: Extent,
@@ -350,8 +391,9 @@ impl<'a> Planner<'a> {
         matrix: &Matrix,
         store: Store,
         (y, y_column): (&RowBuffer, u32),
-        norm: Option<Norm<'_>>,
+        behind: Behind<'_>,
     ) -> Result<(), LoadFailure> {
+        let norm = if let Behind::Norm(norm) = behind { Some(norm) } else { None };
         let written = match (store, norm) {
             (_, Some(norm)) => norm.to.rows.form(),
             (Store::Silu, None) => y.form(),
@@ -371,7 +413,9 @@ impl<'a> Planner<'a> {
         let halves = norm.map_or(&x.norm, |norm| &norm.to.norm).iter().map(|(squares, _)| squares.binding());
         let (gamma, z) =
             (norm.map(|norm| norm.gamma.binding()), norm.map(|norm| norm.to.rows.buffer.binding()));
-        let more: Vec<_> = gamma.into_iter().chain(halves).chain(z).collect();
+        let places = if let Behind::Places(places) = behind { Some(places.bindings()) } else { None };
+        let more: Vec<_> =
+            gamma.into_iter().chain(halves).chain(z).chain(places.into_iter().flatten()).collect();
         if !self.products.contains(&product) {
             self.products.push(product);
         }
@@ -419,6 +463,16 @@ impl<'a> Planner<'a> {
         }
         Ok(())
     }
+}
+
+/// What a store wants beside y.
+#[derive(Clone, Copy)]
+enum Behind<'a> {
+    Nothing,
+    /// That of [`Store::AddNorm`].
+    Norm(Norm<'a>),
+    /// That of [`Store::RopeKv`].
+    Places(Places<'a>),
 }
 
 fn with_uniform<'b>(uniform: &'b Buffer, bindings: &[Binding<'b>]) -> Vec<Binding<'b>> {

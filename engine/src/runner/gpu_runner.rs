@@ -6,7 +6,7 @@
 mod made_up;
 mod refusals;
 
-use firstlight_shaders::sample;
+use firstlight_shaders::{rope_kv_write, sample};
 
 use self::refusals::{check_activations, check_limits, shapes};
 use super::{ModelRunner, RunnerError, RunnerOutput};
@@ -224,6 +224,9 @@ impl GpuRunner {
                 let place = [batch.token_ids[row], batch.positions[row], batch.slot_mapping[row], seq as u32];
                 upload.extend_from_slice(&place);
             }
+        }
+        for _ in rows..rows.next_multiple_of(self.model.row_multiple as usize) {
+            upload.extend_from_slice(&[0, 0, rope_kv_write::NOWHERE, 0]);
         }
         self.device.write(&self.model.rows, 0, bytemuck::cast_slice(upload));
         upload.clear();

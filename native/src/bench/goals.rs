@@ -198,7 +198,7 @@ impl Steps {
 
 /// The kernels against their twins on the CPU.
 fn tested(device: &Device, choice: KernelChoice) -> Result<Goal, Failure> {
-    let cases = gpu::cases(choice, &Shapes::of_default_model(&doctor::FORMATS, choice));
+    let cases = gpu::cases(choice, &Shapes::of_default_model(&doctor::FORMATS, choice, device.facts()));
     let cases = cases.map_err(ProbeError::from)?;
     let mut kernels = KernelCache::default();
     let checked = block_on_gpu(device.handle(), gpu::measure(device, &mut kernels, &cases))?;

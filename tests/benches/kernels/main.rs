@@ -127,24 +127,24 @@ fn line(subject: &Subject, ns: u64, peaks: &Peaks, home: Home) -> String {
 }
 
 /// Everything that a choice dispatches.
-fn all_subjects(choice: KernelChoice, plan: &Plan) -> Vec<Subject> {
+fn all_subjects(choice: KernelChoice, facts: &AdapterFacts, plan: &Plan) -> Vec<Subject> {
     let mut found = Vec::new();
     for &rows in plan.rows {
         for &format in plan.formats {
             if choice.activations.multiply(format) {
                 // The head is timed in its own format, below.
-                found.extend(subjects::products(choice, format, rows).into_iter().skip(1));
+                found.extend(subjects::products((choice, facts), format, rows).into_iter().skip(1));
             }
         }
     }
     let exact = KernelChoice { activations: Activations::F32, ..choice };
     for &rows in plan.rows.iter().filter(|&&rows| rows <= 8) {
-        found.extend(subjects::products(exact, WeightFormat::Q8_0, rows).into_iter().take(1));
+        found.extend(subjects::products((exact, facts), WeightFormat::Q8_0, rows).into_iter().take(1));
         found.push(subjects::attention(choice, rows, false));
     }
     found.push(subjects::attention(choice, 64, true));
     for rows in [1, 64] {
-        found.extend(subjects::rows_kernels(choice, rows));
+        found.extend(subjects::rows_kernels((choice, facts), rows));
     }
     found
 }
@@ -182,7 +182,7 @@ fn main() {
                 continue;
             }
             // One that an earlier choice has as well was timed there.
-            let fresh: Vec<Subject> = (all_subjects(choice, &plan).into_iter())
+            let fresh: Vec<Subject> = (all_subjects(choice, &facts, &plan).into_iter())
                 .filter(|subject| format!("{} {}", subject.what, subject.program.name).contains(&plan.filter))
                 .filter(|subject| {
                     seen.insert((

@@ -4,7 +4,7 @@
 //! timed is what a step would dispatch.
 
 use bytemuck::{NoUninit, bytes_of, cast_slice};
-use firstlight_engine::gpu::{KernelChoice, MatmulShape, Shapes};
+use firstlight_engine::gpu::{AdapterFacts, KernelChoice, MatmulShape, Shapes};
 use firstlight_shaders::matmul::{Params as MatmulParams, Store, squares_pitch};
 use firstlight_shaders::weights::PackedShape;
 use firstlight_shaders::{
@@ -68,10 +68,14 @@ pub struct Subject {
 }
 
 /// The products of the default model under `choice`, with weights in `format`, on `rows` rows.
-pub fn products(choice: KernelChoice, format: WeightFormat, rows: u32) -> Vec<Subject> {
+pub fn products(
+    (choice, facts): (KernelChoice, &AdapterFacts),
+    format: WeightFormat,
+    rows: u32,
+) -> Vec<Subject> {
     let names = ["head", "qkv", "output", "gate and up", "down"];
     let columns = [VOCAB, (HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN, 2 * INNER, HIDDEN];
-    let shapes = Shapes::of_default_model(&[format], choice).products;
+    let shapes = Shapes::of_default_model(&[format], choice, facts).products;
     let products = shapes.into_iter().zip(names).zip(columns);
     products.map(|((shape, name), columns)| product(choice, shape, name, columns, rows)).collect()
 }
@@ -114,6 +118,9 @@ fn product(choice: KernelChoice, shape: MatmulShape, name: &str, columns: u32, r
         ]);
     } else if shape.norm_width > 0 {
         contents.push(Content::Fill(SMALL, squares_bytes));
+    }
+    if let Store::RopeKv(_) = shape.store {
+        contents.extend(places(choice, rows, all_rows as u32));
     }
     let cold_bytes = packed.data_bytes() + packed.scale_bytes();
     Subject {
@@ -201,9 +208,11 @@ pub fn attention(choice: KernelChoice, rows: u32, is_prompt: bool) -> Subject {
 }
 
 /// The kernels between the products.
-pub fn rows_kernels(choice: KernelChoice, rows: u32) -> Vec<Subject> {
-    let mut subjects = vec![norm(choice, rows), gathered_norm(choice, rows), rope(choice, rows)];
-    subjects.push(embedding(choice, rows));
+pub fn rows_kernels((choice, facts): (KernelChoice, &AdapterFacts), rows: u32) -> Vec<Subject> {
+    let mut subjects = vec![norm(choice, rows), gathered_norm(choice, rows), embedding(choice, rows)];
+    if !choice.fuses_rope(rope_variant(choice), facts) {
+        subjects.push(rope(choice, rows));
+    }
     if !choice.subgroups || choice.activations == Activations::F32 {
         subjects.push(silu(rows));
     }
@@ -251,25 +260,41 @@ fn whole_norm(choice: KernelChoice, rows: u32, gather: bool) -> Subject {
     between(what, rows, program.expect("it composes"), rms_norm::workgroups(rows), contents)
 }
 
-fn rope(choice: KernelChoice, rows: u32) -> Subject {
-    let variant = rope_kv_write::Variant {
+fn rope_variant(choice: KernelChoice) -> rope_kv_write::Variant {
+    rope_kv_write::Variant {
         num_heads: HEADS,
         num_kv_heads: KV_HEADS,
         head_vec4s: HEAD_DIM / 4,
         block_size: BLOCK_SIZE,
         work_home: choice.work_home,
         kv: choice.kv,
-    };
-    let width = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
-    let places: Vec<[u32; 4]> = (0..rows).map(|row| [0, row, row, 0]).collect();
+    }
+}
+
+/// Where `rows` rows go, made up to `all_rows` with those of nobody; the angles of their positions; keys; values.
+fn places(choice: KernelChoice, rows: u32, all_rows: u32) -> [Content; 4] {
+    let mut places: Vec<[u32; 4]> = (0..rows).map(|row| [0, row, row, 0]).collect();
+    places.resize(all_rows as usize, [0, 0, rope_kv_write::NOWHERE, 0]);
     let slots = u64::from(rows.next_multiple_of(BLOCK_SIZE) * KV_HEADS);
-    let contents = vec![
-        Content::Bytes(bytes_of(&rope_kv_write::Params { pitch: width / 4 }).to_vec()),
+    [
         Content::of(&places),
         Content::Fill(SMALL, u64::from(rows * HEAD_DIM) * 4),
-        Content::Fill(SMALL, u64::from(rows * width) * 4),
         Content::Fill(0, slots * choice.kv.key_bytes(HEAD_DIM)),
         Content::Fill(0, slots * choice.kv.value_bytes(HEAD_DIM)),
+    ]
+}
+
+fn rope(choice: KernelChoice, rows: u32) -> Subject {
+    let variant = rope_variant(choice);
+    let width = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
+    let [places, angles, keys, values] = places(choice, rows, rows);
+    let contents = vec![
+        Content::Bytes(bytes_of(&rope_kv_write::Params { pitch: width / 4 }).to_vec()),
+        places,
+        angles,
+        Content::Fill(SMALL, u64::from(rows * width) * 4),
+        keys,
+        values,
     ];
     between("rope and KV", rows, variant.program().expect("it composes"), variant.workgroups(rows), contents)
 }

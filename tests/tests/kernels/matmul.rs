@@ -221,6 +221,7 @@ impl Case {
                 Store::Set => at(row, i),
                 Store::Add | Store::AddNorm => 0.5 + at(row, i),
                 Store::Silu => cpu_silu(at(row, fused_column(i, false)), at(row, fused_column(i, true))),
+                Store::RopeKv(_) => unreachable!("rope_kv_write.rs has these"),
             }));
         }
         expected

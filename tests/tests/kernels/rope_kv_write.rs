@@ -1,11 +1,13 @@
 //! Rotary embedding of q and k, and the cache's slots: each key and value in its place, everything else as it was.
 
 use firstlight_shaders::kv_cache::{CacheShape, Placed, StoredWord};
-use firstlight_shaders::rope_kv_write::{Params, Variant, cpu};
-use firstlight_shaders::{Home, KvFormat};
+use firstlight_shaders::matmul::{self, Store};
+use firstlight_shaders::rope_kv_write::{NOWHERE, Params, Variant, cpu, turned_row};
+use firstlight_shaders::weights::{GROUP_COLUMNS, PackedShape, UNIT, pack};
+use firstlight_shaders::{Activations, Form, Home, KvFormat, WeightFormat, matmul_lanes};
 use firstlight_tests::TestRng;
 
-use super::{Bench, POISON, bits, check_close, floats, poison};
+use super::{Bench, POISON, bits, check_close, floats, poison, stored_rows};
 
 struct Shape {
     num_heads: usize,
@@ -145,5 +147,159 @@ fn q_turns_and_the_cache_is_filled() {
                 (1, block_size - 1),
             ],
         );
+    }
+}
+
+/// Rows of a batch, of which the last tile has one that is nobody's.
+const ROWS: usize = 7;
+/// The length of K.
+const K: u32 = 64;
+
+/// q, k and v as a product stores them, turned and written by the kernel of its own: what it holds of q, keys and values.
+fn in_two_dispatches(bench: &mut Bench, rope: Variant, stored: &[u8], places: &[[u32; 4]]) -> [Vec<u32>; 3] {
+    let width = ((rope.num_heads + 2 * rope.num_kv_heads) * rope.head_vec4s * 4) as usize;
+    let product = lanes(Store::Set, 4);
+    let contents = operands(product, stored, width, width, |column| column);
+    let y = bytemuck::cast_slice(&poison(ROWS.next_multiple_of(4) * width)).to_vec();
+    let all: Vec<&[u8]> = contents.iter().map(Vec::as_slice).chain([y.as_slice()]).collect();
+    let program = product.program().expect("it composes");
+    let qkv = bench.run(program, &all, product.workgroups(ROWS as u32, width as u32 / GROUP_COLUMNS));
+    let [keys, values] = caches(rope);
+    let written = bench.run_all(
+        rope.program().expect("it composes"),
+        &[
+            bytemuck::bytes_of(&Params { pitch: width as u32 / 4 }),
+            bytemuck::cast_slice(places),
+            bytemuck::cast_slice(&angles(&frequencies(rope.head_vec4s as usize * 4), 0..90)),
+            &qkv,
+            &keys,
+            &values,
+        ],
+        rope.workgroups(ROWS as u32),
+    );
+    let q_width = (rope.num_heads * rope.head_vec4s * 4) as usize;
+    let words: Vec<Vec<u32>> = written.iter().map(|bytes| bytemuck::cast_slice(bytes).to_vec()).collect();
+    let q = words[0].chunks(width).take(ROWS).flat_map(|row| row[..q_width].to_vec()).collect();
+    [q, words[1].clone(), words[2].clone()]
+}
+
+/// The same by one product that turns them as it stores.
+fn in_one_dispatch(
+    bench: &mut Bench,
+    rope: Variant,
+    stored: &[u8],
+    places: &[[u32; 4]],
+    tile_rows: u32,
+) -> [Vec<u32>; 3] {
+    let head_dim = rope.head_vec4s * 4;
+    let width = ((rope.num_heads + 2 * rope.num_kv_heads) * head_dim) as usize;
+    let q_width = (rope.num_heads * head_dim) as usize;
+    let product = lanes(Store::RopeKv(rope), tile_rows);
+    let contents = operands(product, stored, width, q_width, |column| turned_row(column, head_dim));
+    let all_rows = ROWS.next_multiple_of(tile_rows as usize);
+    let mut all_places = places.to_vec();
+    all_places.resize(all_rows, [0, 0, NOWHERE, 0]);
+    let table = angles(&frequencies(head_dim as usize), 0..90);
+    let y = poison(all_rows * q_width);
+    let [keys, values] = caches(rope);
+    let mut all: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+    all.extend([bytemuck::cast_slice(&y), bytemuck::cast_slice(&all_places), bytemuck::cast_slice(&table)]);
+    all.extend([keys.as_slice(), values.as_slice()]);
+    let program = product.program().expect("it composes");
+    let written = bench.run_all(program, &all, product.workgroups(ROWS as u32, width as u32 / GROUP_COLUMNS));
+    let words: Vec<Vec<u32>> = written.iter().map(|bytes| bytemuck::cast_slice(bytes).to_vec()).collect();
+    let (q, beyond) = words[0].split_at(ROWS * q_width);
+    assert!(is_poison(beyond), "a row that is nobody's is not written");
+    [q.to_vec(), words[1].clone(), words[2].clone()]
+}
+
+fn lanes(store: Store, tile_rows: u32) -> matmul_lanes::Variant {
+    matmul_lanes::Variant {
+        format: WeightFormat::Q4_1,
+        home: Home::Texture,
+        x: Form { home: Home::Texture, activations: Activations::F32 },
+        written: Form::PLAIN,
+        norm_width: 0,
+        store,
+        bias: true,
+        units: K / UNIT,
+        tile_rows,
+        subgroups: true,
+        quads: false,
+    }
+}
+
+/// What `product` reads: of `width` columns, each from where `row` says, into rows of `y_pitch` numbers.
+fn operands(
+    product: matmul_lanes::Variant,
+    stored: &[u8],
+    width: usize,
+    y_pitch: usize,
+    row: impl Fn(u32) -> u32,
+) -> Vec<Vec<u8>> {
+    let row_bytes = product.format.row_bytes(K);
+    let shape = PackedShape::new(product.format, width as u32, K);
+    let (data, scales) =
+        pack(shape, K, |column| stored.get(row(column) as usize * row_bytes..)?.get(..row_bytes));
+    let params = matmul::Params {
+        x_pitch: K / 4,
+        y_pitch: y_pitch as u32,
+        y_column: 0,
+        num_groups: shape.groups,
+        z_pitch: 0,
+        eps: 0.0,
+    };
+    let x = floats(&mut TestRng::new(7), ROWS.next_multiple_of(4) * K as usize);
+    let bias: Vec<f32> = (0..width as u32).map(|column| (row(column) % 17) as f32 * 0.25 - 2.0).collect();
+    vec![
+        bytemuck::bytes_of(&params).to_vec(),
+        bytemuck::cast_slice(&x).to_vec(),
+        data,
+        scales,
+        bytemuck::cast_slice(&bias).to_vec(),
+    ]
+}
+
+fn caches(rope: Variant) -> [Vec<u8>; 2] {
+    let head_dim = rope.head_vec4s * 4;
+    let cache = CacheShape { format: rope.kv, head_dim, block_size: rope.block_size };
+    let rows = BLOCKS * rope.num_kv_heads as usize;
+    [cache.key_words(rows), cache.value_words(rows)]
+        .map(|words| bytemuck::cast_slice(&poison(words)).to_vec())
+}
+
+#[test]
+fn a_product_that_turns_as_it_stores_gives_the_same_bits() {
+    let mut bench = Bench::new();
+    for (num_heads, num_kv_heads, head_dim, kv, work_home) in [
+        (3, 1, 64, KvFormat::F16, Home::Texture),
+        (4, 2, 32, KvFormat::F32, Home::Texture),
+        (2, 1, 128, KvFormat::F16, Home::Buffer),
+    ] {
+        let rope =
+            Variant { num_heads, num_kv_heads, head_vec4s: head_dim / 4, block_size: 16, work_home, kv };
+        assert!(rope.fits_a_product());
+        let width = (num_heads + 2 * num_kv_heads) * head_dim;
+        let stored = stored_rows(WeightFormat::Q4_1, width, K, &mut TestRng::new(u64::from(width)));
+        // Blocks in no order, slots at their edges.
+        let slots = [95, 0, 33, 16, 31, 47, 48];
+        let places: Vec<[u32; 4]> = (0..).zip(slots).map(|(row, slot)| [9, row * 13, slot, 0]).collect();
+        let expected = in_two_dispatches(&mut bench, rope, &stored, &places);
+        assert!(expected.iter().all(|words| words.iter().any(|&word| word != POISON)), "{rope:?}");
+        for tile_rows in [1, 2, 4] {
+            let got = in_one_dispatch(&mut bench, rope, &stored, &places, tile_rows);
+            assert!(got == expected, "{rope:?}, {tile_rows} rows a thread");
+        }
+    }
+    for (head_dim, kv) in [(24, KvFormat::F16), (80, KvFormat::F32), (64, KvFormat::Q8)] {
+        let rope = Variant {
+            num_heads: 1,
+            num_kv_heads: 1,
+            head_vec4s: head_dim / 4,
+            block_size: 16,
+            work_home: Home::Texture,
+            kv,
+        };
+        assert!(!rope.fits_a_product(), "{rope:?}");
     }
 }

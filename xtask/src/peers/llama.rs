@@ -3,6 +3,7 @@
 //! Never changes that source. Invariant: a build with a stamp was made of the pinned version in the way that is written here;
 //! the stamp is written last, and a build that was interrupted goes on where it stopped.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -142,11 +143,17 @@ fn built(
     if std::fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
         return Ok(lacking(&read(&log)?));
     }
-    let cmake = python.with_file_name(format!("cmake{}", std::env::consts::EXE_SUFFIX));
+    // What is configured while it is built looks for ninja itself.
+    let path = with_folder_of(python)?;
+    let cmake = || {
+        let mut command =
+            Command::new(python.with_file_name(format!("cmake{}", std::env::consts::EXE_SUFFIX)));
+        command.env("PATH", &path);
+        command
+    };
     let configure = || {
-        let ninja = python.with_file_name(format!("ninja{}", std::env::consts::EXE_SUFFIX));
-        let mut command = Command::new(&cmake);
-        command.args(["-G", "Ninja"]).arg(format!("-DCMAKE_MAKE_PROGRAM={}", ninja.display()));
+        let mut command = cmake();
+        command.args(["-G", "Ninja"]);
         command.arg("-B").arg(folder).args(&settings);
         capture(&mut command)
     };
@@ -161,11 +168,18 @@ fn built(
     write(&log, &said)?;
     say(&format!("compiling llama.cpp {commit} for {} in {}", backend.title(), folder.display()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-    let mut command = Command::new(&cmake);
+    let mut command = cmake();
     command.arg("--build").arg(folder).args(["--parallel", &cores, "--target"]).args(TARGETS);
     capture(&mut command).map_err(|reason| format!("it cannot be compiled: {reason}"))?;
     write(&stamp, &wanted)?;
     Ok(lacking(&said))
+}
+
+/// `PATH` with the folder of a program before all others.
+fn with_folder_of(program: &Path) -> Result<OsString, String> {
+    let before = std::env::var_os("PATH").unwrap_or_default();
+    let folders = program.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&before));
+    std::env::join_paths(folders).map_err(|error| format!("{} cannot be in PATH: {error}", program.display()))
 }
 
 /// How it is built. Everything that reaches for a network is off.

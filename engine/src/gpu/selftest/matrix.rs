@@ -2,12 +2,13 @@
 //!
 //! Invariant: a product has one row more than its tile, so that a full tile and one that is nearly empty are both run.
 
+use firstlight_shaders::kv_cache::CacheShape;
 use firstlight_shaders::matmul::{self, Params, Store, cpu_silu, fused_column, squares_pitch};
 use firstlight_shaders::weights::{BLOCK, GROUP_COLUMNS, PackedShape, UNIT, pack};
-use firstlight_shaders::{Activations, ComposeError, WeightFormat, embed, quantise};
+use firstlight_shaders::{Activations, ComposeError, WeightFormat, embed, quantise, rope_kv_write};
 use half::{bf16, f16};
 
-use super::{Case, Numbers, POISON, Word, bytes_of, padded, rows_as};
+use super::{Case, Numbers, POISON, Word, bytes_of, padded, rows, rows_as};
 use crate::gpu::{KernelChoice, MatmulShape, MatmulTile};
 
 /// Columns of the made-up matrices: two groups.
@@ -16,14 +17,14 @@ const COLUMNS: u32 = 2 * GROUP_COLUMNS;
 /// Columns of stored weights.
 struct Weights {
     packed: (Vec<u8>, Vec<u8>),
-    /// `[COLUMNS][k]`.
+    /// `[columns][k]`.
     plain: Vec<f32>,
 }
 
 impl Weights {
-    fn new(format: WeightFormat, k: u32, numbers: &mut Numbers) -> Self {
-        let columns: Vec<Vec<u8>> = (0..COLUMNS).map(|_| stored_row(format, k, numbers)).collect();
-        let shape = PackedShape::new(format, COLUMNS, k);
+    fn new(format: WeightFormat, (columns, k): (u32, u32), numbers: &mut Numbers) -> Self {
+        let shape = PackedShape::new(format, columns, k);
+        let columns: Vec<Vec<u8>> = (0..columns).map(|_| stored_row(format, k, numbers)).collect();
         Self {
             packed: pack(shape, k, |column| columns.get(column as usize).map(Vec::as_slice)),
             plain: columns.iter().flat_map(|row| format.dequantise_row(row, k)).collect(),
@@ -75,20 +76,97 @@ fn row_scales(shape: MatmulShape, rows: u32, numbers: &mut Numbers) -> (Vec<f32>
     (squares, scales)
 }
 
-/// One tile of the matrix kernel.
+/// Rows of x, as a product computes with them and as they are stored.
+fn left_factor(shape: MatmulShape, rows: u32, numbers: &mut Numbers) -> (Vec<f32>, Vec<u8>) {
+    let k = shape.units * UNIT;
+    let x = numbers.floats(rows * k);
+    if shape.x.activations == Activations::F32 {
+        let bytes = bytes_of(&x);
+        return (x, bytes);
+    }
+    let rows: Vec<_> = x.chunks(k as usize).map(quantise::cpu).collect();
+    let bytes = rows.iter().flat_map(|(words, _)| bytes_of(words)).collect();
+    (rows.into_iter().flat_map(|(_, numbers)| numbers).collect(), bytes)
+}
+
+/// One tile of the product of q, k and v, a head each, that turns them and writes a cache of two blocks.
+pub fn placed(
+    tile: MatmulTile,
+    shape: MatmulShape,
+    rope: rope_kv_write::Variant,
+    choice: KernelChoice,
+) -> Result<Case, ComposeError> {
+    let mut random = Numbers(37);
+    let rope = rope_kv_write::Variant { num_heads: 1, num_kv_heads: 1, ..rope };
+    let (_, tile_rows) = tile.rows();
+    let (rows, k) = (tile_rows + 1, shape.units * UNIT);
+    let all_rows = rows.next_multiple_of(tile_rows);
+    let (head_dim, block_size) = (4 * rope.head_vec4s, rope.block_size);
+    let columns = 3 * head_dim;
+    let weights = Weights::new(shape.format, (columns, k), &mut random);
+    let (x, x_bytes) = left_factor(shape, all_rows, &mut random);
+    let bias = if shape.bias { random.floats(columns) } else { vec![0.0; 4] };
+    let (squares, scales) = row_scales(shape, all_rows, &mut random);
+    let (frequencies, angles) = rows::made_up_angles(head_dim, rows);
+    let cache = CacheShape { format: rope.kv, head_dim, block_size };
+    let mut keys = vec![Word::Kept; cache.key_words(2)];
+    let mut values = vec![Word::Kept; cache.value_words(2)];
+    let mut y = vec![Word::Kept; (all_rows * head_dim) as usize];
+    let mut places = vec![[0, 0, rope_kv_write::NOWHERE, 0]; all_rows as usize];
+    for row in 0..rows {
+        // Slots backwards from the end of the second block.
+        let slot = 2 * block_size - 1 - row;
+        places[row as usize] = [0, row, slot, 0];
+        let x = &x[(row * k) as usize..][..k as usize];
+        let products = matmul::cpu(x, &weights.plain, 1, columns as usize, k as usize);
+        let mut heads = vec![0.0; columns as usize];
+        for (column, product) in (0..columns).zip(products) {
+            let bias = if shape.bias { f64::from(bias[column as usize]) } else { 0.0 };
+            let value = product * scales[row as usize] + bias;
+            heads[rope_kv_write::turned_row(column, head_dim) as usize] = value as f32;
+        }
+        let mut heads = heads.chunks(head_dim as usize);
+        let mut turned = || {
+            let head = heads.next().unwrap_or_default();
+            (rope_kv_write::cpu(head, row, &frequencies), head)
+        };
+        let ((q, _), (k, _), (_, v)) = (turned(), turned(), turned());
+        let start = (row * head_dim) as usize;
+        y.splice(start..start + q.len(), super::numbers(q));
+        let k: Vec<f32> = k.iter().map(|&x| x as f32).collect();
+        let (key, value) = cache.put((slot / block_size) as usize, (slot % block_size) as usize, &k, v);
+        key.into_iter().for_each(|(at, word)| keys[at] = word.into());
+        value.into_iter().for_each(|(at, word)| values[at] = word.into());
+    }
+    let params = Params {
+        x_pitch: shape.x.activations.row_texels(k),
+        y_pitch: head_dim,
+        y_column: 0,
+        num_groups: columns / GROUP_COLUMNS,
+        z_pitch: 0,
+        eps: EPS,
+    };
+    let shape = MatmulShape { store: Store::RopeKv(rope), ..shape };
+    let (program, grid) = tile.program(shape, choice, rows, params.num_groups)?;
+    let (data, scales) = weights.packed;
+    let poison = |words: &[Word]| bytes_of(&vec![POISON; words.len()]);
+    let mut contents = vec![bytes_of(&[params]), x_bytes, data, scales, bytes_of(&bias), poison(&y)];
+    if shape.norm_width > 0 {
+        contents.push(bytes_of(&squares));
+    }
+    let first = contents.len();
+    contents.extend([bytes_of(&places), bytes_of(&angles), poison(&keys), poison(&values)]);
+    Ok(Case { program, contents, grid, wanted: vec![(5, y), (first + 2, keys), (first + 3, values)] })
+}
+
+/// One tile of the matrix kernel, but for the store of [`placed`].
 pub fn product(tile: MatmulTile, shape: MatmulShape, choice: KernelChoice) -> Result<Case, ComposeError> {
     let mut numbers = Numbers(u64::from(shape.units));
     let (_, tile_rows) = tile.rows();
     let (rows, k) = (tile_rows + 1, shape.units * UNIT);
     let all_rows = rows.next_multiple_of(tile_rows);
-    let weights = Weights::new(shape.format, k, &mut numbers);
-    let mut x = numbers.floats(all_rows * k);
-    let mut x_bytes = bytes_of(&x);
-    if shape.x.activations == Activations::I8 {
-        let rows: Vec<_> = x.chunks(k as usize).map(quantise::cpu).collect();
-        x_bytes = rows.iter().flat_map(|(words, _)| bytes_of(words)).collect();
-        x = rows.into_iter().flat_map(|(_, numbers)| numbers).collect();
-    }
+    let weights = Weights::new(shape.format, (COLUMNS, k), &mut numbers);
+    let (x, x_bytes) = left_factor(shape, all_rows, &mut numbers);
     let bias = if shape.bias { numbers.floats(COLUMNS) } else { vec![0.0; 4] };
     let (squares_read, scales) = row_scales(shape, all_rows, &mut numbers);
     let gamma = numbers.floats(COLUMNS);
@@ -112,6 +190,7 @@ pub fn product(tile: MatmulTile, shape: MatmulShape, choice: KernelChoice) -> Re
                 let pair = |i| cpu_silu(at(fused_column(i, false)), at(fused_column(i, true)));
                 (0..COLUMNS / 2).map(pair).collect()
             }
+            Store::RopeKv(_) => unreachable!("`placed` is for these"),
         };
         let keep = |words: Vec<Word>| match checked.contains(&row) {
             true => words,
@@ -156,7 +235,7 @@ pub fn product(tile: MatmulTile, shape: MatmulShape, choice: KernelChoice) -> Re
 pub fn embedding(format: WeightFormat, choice: KernelChoice) -> Result<Case, ComposeError> {
     let mut numbers = Numbers(7);
     let width = 2 * UNIT;
-    let weights = Weights::new(format, width, &mut numbers);
+    let weights = Weights::new(format, (COLUMNS, width), &mut numbers);
     let first_token = 100;
     let tokens = [100, 131, 132, 163, 99, 117, 164, 117u32];
     let mut words = Vec::new();

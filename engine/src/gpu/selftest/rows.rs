@@ -82,6 +82,18 @@ pub fn norm_parts(shapes: &Shapes, choice: KernelChoice) -> Result<Case, Compose
 /// Two heads' worth of cache: enough for a wrong stride to show.
 const KV_HEADS: u32 = 2;
 
+/// Radians a position of each pair of dimensions of a made-up head, and the table of the first `positions` positions.
+pub fn made_up_angles(head_dim: u32, positions: u32) -> (Vec<f64>, Vec<f32>) {
+    let frequencies: Vec<f64> =
+        (0..head_dim / 2).map(|i| 10_000f64.powf(-f64::from(2 * i) / f64::from(head_dim))).collect();
+    let turns = |position: u32| frequencies.iter().map(move |f| f * f64::from(position));
+    let angles = (0..positions)
+        .flat_map(|p| turns(p).map(f64::cos).chain(turns(p).map(f64::sin)))
+        .map(|angle| angle as f32)
+        .collect();
+    (frequencies, angles)
+}
+
 /// Three rows turned and written into two blocks of a cache.
 pub fn rope(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeError> {
     let mut random = Numbers(13);
@@ -90,14 +102,7 @@ pub fn rope(shapes: &Shapes, choice: KernelChoice) -> Result<Case, ComposeError>
     let width = (num_heads + 2 * KV_HEADS) * head_dim;
     let places = [[0, 0, 3, 0], [0, 1, block_size + 1, 0], [0, 5, 0, 0u32]];
     let qkv = random.floats(3 * width);
-    let half = head_dim / 2;
-    let frequencies: Vec<f64> =
-        (0..half).map(|i| 10_000f64.powf(-f64::from(2 * i) / f64::from(head_dim))).collect();
-    let turns = |position: u32| frequencies.iter().map(move |f| f * f64::from(position));
-    let angles: Vec<f32> = (0..6)
-        .flat_map(|p| turns(p).map(f64::cos).chain(turns(p).map(f64::sin)))
-        .map(|angle| angle as f32)
-        .collect();
+    let (frequencies, angles) = made_up_angles(head_dim, 6);
     let cache = CacheShape { format: choice.kv, head_dim, block_size };
     let cache_rows = 2 * KV_HEADS as usize;
     let mut keys = vec![Word::Kept; cache.key_words(cache_rows)];
