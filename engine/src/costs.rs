@@ -111,7 +111,7 @@ pub const SCHEMA: &str = "firstlight.costs/1";
 pub const ATTENTION_UNIT: u64 = 1024;
 
 /// The largest class whose rows are read as decode steps; those above are chunks of prompts.
-const MAX_DECODE_CLASS: u32 = 8;
+pub(crate) const MAX_DECODE_CLASS: u32 = 8;
 
 /// What steps of one model on one adapter cost, by class. Classes are in ascending order of their rows; between them costs are
 /// linear, beyond the last they go on as between the last two.
@@ -147,6 +147,9 @@ pub struct StepCosts {
     pub dispatches: u32,
     /// One more dispatch in a pass.
     pub dispatch_ns: u64,
+    /// Steps that all of it is a line through, where nobody measured its classes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fitted_to: u32,
     /// How these costs were scaled to steps that an engine has run; absent where they are as measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correction: Option<Correction>,
@@ -241,6 +244,10 @@ impl StepCosts {
             ..self.clone()
         }
     }
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 fn scaled(class: ClassCost, factor: f64) -> ClassCost {

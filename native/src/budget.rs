@@ -6,7 +6,7 @@
 mod check;
 mod print;
 
-use firstlight_engine::budget::{Budget, Knobs, ModelFigures, Stack, budget};
+use firstlight_engine::budget::{Budget, Knobs, Stack, budget};
 use firstlight_engine::costs::StepCosts;
 use firstlight_engine::model::Checkpoint;
 use firstlight_shaders::KvFormat;
@@ -17,7 +17,6 @@ use crate::cli::{BudgetArgs, EngineArgs};
 use crate::failure::Failure;
 use crate::source::FileSource;
 use crate::terminal::{write_json, write_line};
-use crate::trace::ModelShape;
 use crate::{costs, model_text, models, sizing};
 
 /// Tokens of the worst case that the reference stack's users are counted with.
@@ -100,22 +99,5 @@ fn stack(args: &EngineArgs, checkpoint: &Checkpoint<FileSource>, costs: StepCost
     let measured = KvFormat::ALL.into_iter().find(|format| format.name() == costs.kv_cache);
     let kv = args.kv_cache.format(measured.unwrap_or_default());
     let limits = sizing::limits(args, config, kv)?;
-    let shape = ModelShape::of(checkpoint, kv);
-    let kv_bytes_a_token = shape.kv_bytes_a_token as f64;
-    let head_bytes = shape.head_bytes as f64;
-    Ok(Stack::Measured {
-        model: ModelFigures {
-            name: config.name.clone(),
-            params: (shape.layers_weights + shape.head_weights) as f64,
-            weight_bytes: shape.layers_bytes as f64 + head_bytes,
-            head_bytes,
-            layers: config.num_layers,
-            attention_width: config.num_heads * config.head_dim,
-            kv_bytes_a_token,
-            max_context: limits.max_model_len,
-        },
-        costs: Box::new(costs),
-        chunk_tokens: limits.max_batch_tokens,
-        kv_pool_bytes: f64::from(limits.num_blocks) * f64::from(limits.block_size) * kv_bytes_a_token,
-    })
+    Ok(Stack::measured(checkpoint, kv, &limits, costs))
 }

@@ -38,6 +38,24 @@ async function answersRight(prompt = hello) {
   return answer;
 }
 
+/** What the card says of this model here, once the session's steps are enough to tell what steps cost. */
+async function budgetOfSession(since) {
+  const { stack } = (await to.hears(page, ["stack"], { since })).at(-1);
+  const { model, costs, kv_pool_bytes } = stack.measured;
+  assert(costs.fitted_to >= 16 && costs.adapter, `costs are of this adapter's steps: ${JSON.stringify(costs)}`);
+  assert(model.params > 1e8 && model.weight_bytes > 5e7 && kv_pool_bytes > 0, `the model is known: ${JSON.stringify(model)}`);
+  const card = page.getByRole("region", { name: "Budget" });
+  await card.locator("summary").click();
+  await card.getByRole("button", { name: "What answers here", pressed: true }).waitFor();
+  await card.getByText(/by a line through \d+ steps of this session/).waitFor();
+  const step = card.getByRole("row", { name: /^A decode step/ }).locator("td").first();
+  const words = await step.textContent();
+  assert(/\d (ms|s)$/.test(words), `a step takes ${words}`);
+  await screenshot(page, "tab-budget");
+  await card.locator("summary").first().click();
+  return { steps: costs.fitted_to, step: words };
+}
+
 /** A file of the size of nothing much: how files are kept does not depend on what is in them. */
 function smallFile() {
   const bytes = Buffer.alloc(3_000_000, (idx) => idx);
@@ -110,7 +128,7 @@ await claims({
     assert(three[2].ids.length < 16, `it ended early: ${three[2].ids.length} tokens`);
     three.forEach(({ timeline }) => to.exact(timeline));
     await answersRight(capital);
-    return { tokens_of_the_stopped: three[2].ids.length };
+    return { tokens_of_the_stopped: three[2].ids.length, budget: await budgetOfSession(since) };
   },
 
   "a device destroyed in mid-answer ends it with a readable reason, and comes back by itself": async () => {

@@ -4,8 +4,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use firstlight_shaders::KvFormat;
+
 use super::{Bound, Prefill, Step};
 use crate::costs::{StepCosts, StepLoad};
+use crate::model::{Checkpoint, WeightSource};
+use crate::sched::SchedulerConfig;
 
 /// A model, as far as its times and its memory go.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -98,6 +102,34 @@ impl Stack {
             name: "H100".into(),
             rates: Rates { bytes_per_s: 0.8 * 3.35e12, flops: 390e12 },
             kv_pool_bytes: 53.0 * GIB,
+        }
+    }
+
+    /// The model of `checkpoint` within `limits`, its keys and values stored as `kv`, by the costs of its steps.
+    pub fn measured<S: WeightSource>(
+        checkpoint: &Checkpoint<S>,
+        kv: KvFormat,
+        limits: &SchedulerConfig,
+        costs: StepCosts,
+    ) -> Self {
+        let config = checkpoint.config();
+        let ((layers_bytes, layers_weights), (head_bytes, head_weights)) =
+            (checkpoint.layers_size(), checkpoint.head_size());
+        let kv_bytes_a_token = config.kv_bytes_a_token(kv) as f64;
+        Self::Measured {
+            model: ModelFigures {
+                name: config.name.clone(),
+                params: (layers_weights + head_weights) as f64,
+                weight_bytes: (layers_bytes + head_bytes) as f64,
+                head_bytes: head_bytes as f64,
+                layers: config.num_layers,
+                attention_width: config.num_heads * config.head_dim,
+                kv_bytes_a_token,
+                max_context: limits.max_model_len,
+            },
+            costs: Box::new(costs),
+            chunk_tokens: limits.max_batch_tokens,
+            kv_pool_bytes: f64::from(limits.num_blocks) * f64::from(limits.block_size) * kv_bytes_a_token,
         }
     }
 

@@ -116,6 +116,20 @@ impl<S: WeightSource> Checkpoint<S> {
         self.tensors.values().map(|tensor| tensor.num_bytes).sum()
     }
 
+    /// Bytes of all layers' tensors, and how many numbers they have.
+    pub fn layers_size(&self) -> (u64, u64) {
+        let layers = self.tensors().filter(|(role, _)| role.layer().is_some());
+        layers.fold((0, 0), |(bytes, numbers), (_, tensor)| {
+            (bytes + tensor.num_bytes, numbers + tensor.shape.iter().product::<u64>())
+        })
+    }
+
+    /// The same of the output head, which may be the embedding.
+    pub fn head_size(&self) -> (u64, u64) {
+        let head = self.tensor(TensorRole::Head).or_else(|| self.tensor(TensorRole::Embedding));
+        head.map_or((0, 0), |tensor| (tensor.num_bytes, tensor.shape.iter().product()))
+    }
+
     /// The type that most of the model's elements have, for example "Q4_1".
     pub fn quantisation(&self) -> String {
         let mut elements: Vec<(WeightFormat, u64)> = Vec::new();

@@ -352,7 +352,7 @@ async fn load_qkv<S: WeightSource>(
     let starts = [0, q_width, q_width + kv_width, q_width + 2 * kv_width];
     let stored_row = |part: usize, column: u32| {
         let row = if scene.fuses_rope { rope_kv_write::turned_row(column, config.head_dim) } else { column };
-        // Values are not turned, so nobody reorders their rows.
+        // Values are not turned, so no file reorders their rows.
         if part < 2 && config.rope_layout == RopeLayout::Interleaved {
             paired_row(row, config.head_dim)
         } else {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::clock::Nanos;
-use crate::costs::StepLoad;
+use crate::costs::{ATTENTION_UNIT, ClassCost, MAX_DECODE_CLASS, SCHEMA, StepCosts, StepLoad};
 
 /// Costs that grow in proportion to what a step holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,6 +51,28 @@ impl LinearCosts {
         let (costs, _) = best.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|_| !classes.is_empty())?;
         let [step_ns, decode_row_ns, prefill_row_ns, sampled_row_ns, attended_ns] = costs;
         Some(Self { step_ns, decode_row_ns, prefill_row_ns, sampled_row_ns, attended_ns })
+    }
+
+    /// The same as costs by class, of no model and no adapter yet; `num_steps` is how many they were found from. In a step that
+    /// holds both, rows of answers count as the rows of prompts that they share it with.
+    pub fn by_class(&self, num_steps: u32) -> StepCosts {
+        let class = |rows: u32, ns: f64| ClassCost { rows, ns: ns.round() as u64 };
+        let rows = |rows: u32, row_ns: f64| class(rows, self.step_ns + f64::from(rows) * row_ns);
+        let attention = vec![class(1, self.attended_ns * ATTENTION_UNIT as f64)];
+        StepCosts {
+            schema: SCHEMA.into(),
+            rows: vec![
+                rows(1, self.decode_row_ns),
+                rows(MAX_DECODE_CLASS, self.decode_row_ns),
+                rows(2 * MAX_DECODE_CLASS, self.prefill_row_ns),
+                rows(64 * MAX_DECODE_CLASS, self.prefill_row_ns),
+            ],
+            head: vec![class(1, self.sampled_row_ns), class(2, 2.0 * self.sampled_row_ns)],
+            decode_attention: attention.clone(),
+            prompt_attention: attention,
+            fitted_to: num_steps,
+            ..StepCosts::default()
+        }
     }
 
     /// Nanoseconds of a step that holds `load`.
@@ -211,6 +233,23 @@ mod tests {
         check(&rich(), TRUE, StepLoad::prefill(0, 256, true), 0.02);
         let by_row = LinearCosts { step_ns: 0.0, ..TRUE };
         check(&rich(), by_row, StepLoad::decode(8, 100), 0.02);
+    }
+
+    #[test]
+    fn costs_by_class_are_the_same_costs() {
+        let costs = TRUE.by_class(7);
+        assert_eq!((costs.check(), costs.fitted_to), (None, 7));
+        let check = |load: StepLoad| {
+            let (got, expected) = (costs.step_ns(&load) as f64, TRUE.step_ns(&load) as f64);
+            assert!((got / expected - 1.0).abs() < 1e-6, "{load:?}: {got} for {expected}");
+        };
+        for rows in [1, 2, 5, 8] {
+            check(StepLoad::decode(rows, 700));
+        }
+        for tokens in [16, 100, 512, 4000] {
+            check(StepLoad::prefill(300, tokens, false));
+            check(StepLoad::prefill(0, tokens, true));
+        }
     }
 
     #[test]

@@ -33,19 +33,12 @@ impl ModelShape {
     /// The shape of an opened model, whose keys and values are stored as `kv`.
     pub fn of<S: WeightSource>(checkpoint: &Checkpoint<S>, kv: KvFormat) -> Self {
         let config = checkpoint.config();
-        let size = |role| {
-            let tensor = checkpoint.tensor(role)?;
-            Some((tensor.num_bytes, tensor.shape.iter().product::<u64>()))
-        };
-        let embedding = size(TensorRole::Embedding).unwrap_or_default();
-        let (head_bytes, head_weights) = size(TensorRole::Head).unwrap_or(embedding);
-        let layers = checkpoint.tensors().filter(|(role, _)| role.layer().is_some());
-        let (layers_bytes, layers_weights) = layers.fold((0, 0), |(bytes, weights), (_, tensor)| {
-            (bytes + tensor.num_bytes, weights + tensor.shape.iter().product::<u64>())
-        });
+        let embedding_bytes = checkpoint.tensor(TensorRole::Embedding).map_or(0, |tensor| tensor.num_bytes);
+        let (head_bytes, head_weights) = checkpoint.head_size();
+        let (layers_bytes, layers_weights) = checkpoint.layers_size();
         let attention_width = u64::from(config.num_heads) * u64::from(config.head_dim);
         Self {
-            embedding_row_bytes: embedding.0 / u64::from(config.vocab_size.max(1)),
+            embedding_row_bytes: embedding_bytes / u64::from(config.vocab_size.max(1)),
             layers_bytes,
             layers_weights,
             head_bytes,

@@ -71,6 +71,20 @@ pub fn turned(measured: Option<&Stack>, turned: &Turned) -> Budget {
     }
 }
 
+/// What its times are made of.
+pub fn basis(measured: Option<&Stack>) -> String {
+    match measured {
+        Some(Stack::Measured { costs, .. }) if costs.fitted_to > 0 => {
+            format!(
+                "by a line through {} of this session",
+                super::format::count(costs.fitted_to.into(), "step")
+            )
+        }
+        Some(Stack::Measured { .. }) => "by the costs of steps that were measured".to_owned(),
+        Some(Stack::Rates { .. }) | None => "by its memory's bandwidth and its arithmetic".to_owned(),
+    }
+}
+
 /// Figures with their names and what is to be said of them.
 pub fn figures(budget: &Budget) -> Vec<[String; 3]> {
     let bytes = |bytes: f64| super::format::bytes(bytes as u64);

@@ -6,6 +6,8 @@
 use std::fmt;
 
 use firstlight_engine::clock::Nanos;
+use firstlight_engine::costs::StepCosts;
+use firstlight_engine::replay::{LinearCosts, observed_steps};
 use firstlight_engine::report::diagnose::{Asked, Conditions, Diagnosis, Observed};
 use firstlight_engine::report::{
     GaugeReadings, LatencyReport, ReportContext, ReportWindow, blame, chrome_trace,
@@ -16,6 +18,9 @@ use serde::Serialize;
 use super::diagnosis;
 use super::session::{STEPS_KEPT, TIMELINES_KEPT};
 use crate::protocol::{Event, ExportKind};
+
+/// Steps below which nothing is said of what steps cost.
+const FEWEST_STEPS: usize = 16;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -71,6 +76,18 @@ impl History {
     /// The youngest step's number.
     pub fn last_step(&self) -> Option<u64> {
         self.steps.iter().next_back().map(|step| step.id)
+    }
+
+    /// What steps cost, by those that are here and whose requests are: `None` where they are too few.
+    pub fn costs(&self) -> Option<StepCosts> {
+        let steps: Vec<StepRecord> = self.steps.iter().cloned().collect();
+        let observed = observed_steps(self.window.iter(), &steps);
+        let costs = LinearCosts::fit(&observed).filter(|_| observed.len() >= FEWEST_STEPS)?;
+        Some(StepCosts {
+            model: self.context.model.name.clone(),
+            adapter: self.context.adapter.clone(),
+            ..costs.by_class(observed.len() as u32)
+        })
     }
 
     /// The last sealed timelines, oldest first.
@@ -162,6 +179,7 @@ impl History {
 pub(super) mod tests {
     use std::sync::Arc;
 
+    use firstlight_engine::costs::StepLoad;
     use firstlight_engine::request::{FinishReason, HostStamps, RequestId};
     use firstlight_engine::timeline::{Edge, EngineLabels, PassTimes, RequestLabels};
     use serde_json::Value;
@@ -268,6 +286,26 @@ pub(super) mod tests {
         assert_eq!(serde_json::from_value::<LatencyReport>(json["report"].clone()).unwrap(), report);
         let trace = exported(ExportKind::ChromeTrace, "firstlight-trace.json");
         assert!(trace["traceEvents"].as_array().unwrap().len() > 10);
+    }
+
+    #[test]
+    fn steps_tell_what_steps_cost_once_they_are_enough() {
+        let answer = |steps: u64| {
+            let mut history = History::new(ReportContext::default());
+            // A prompt of three tokens takes 9 ms, each further token 5 ms.
+            let ends: Vec<(u64, Nanos)> = (0..steps).map(|id| (id, (9 + 5 * id) * MS)).collect();
+            history.push(answered(7, 0, &ends));
+            history.steps(ends.iter().map(|&(id, at)| match id {
+                0 => StepRecord { decode_rows: 0, ..step(0, 0, at, &[(7, 3)]) },
+                _ => step(id, at - 5 * MS, at, &[]),
+            }));
+            history.costs()
+        };
+        assert_eq!(answer(FEWEST_STEPS as u64 - 1), None);
+        let costs = answer(FEWEST_STEPS as u64).unwrap();
+        assert_eq!((costs.check(), costs.fitted_to), (None, FEWEST_STEPS as u32));
+        let took = costs.step_ns(&StepLoad::decode(1, 8)) as f64 / (5 * MS) as f64;
+        assert!((took - 1.0).abs() < 0.05, "{took}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use leptos::prelude::*;
 use super::board::Board;
 use super::tables::Table;
 use crate::view::budget::{
-    Against, DIALS, Measured, StageRow, Turned, at_first, at_lengths_of, chart, figures, measured_batches,
-    measured_lengths, side_by_side, stages, stop, turned,
+    Against, DIALS, Measured, StageRow, Turned, at_first, at_lengths_of, basis, chart, figures,
+    measured_batches, measured_lengths, side_by_side, stages, stop, turned,
 };
 use crate::view::duration::share;
 use crate::view::format::count;
@@ -59,10 +59,7 @@ fn Opened(board: Board) -> impl IntoView {
             </button>
             <button type="button" aria-pressed=reference_pressed on:click=reference_click>"Reference: 8B on an H100"</button>
         </div>
-        <p class="tl-context">{title}{move || match own.with(Option::is_some) {
-            true => ", by the costs of steps that were measured",
-            false => ", by its memory's bandwidth and its arithmetic",
-        }}</p>
+        <p class="tl-context">{title}", "{move || own.with(|own| basis(own.as_ref()))}</p>
         <div class="dials">{(0..DIALS.len()).map(dial).collect_view()}</div>
         <Figures budget/>
         <Stages budget/>

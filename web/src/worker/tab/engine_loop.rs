@@ -328,6 +328,10 @@ impl EngineLoop {
             self.told_report = now;
             let report = self.shared.history.borrow().report(Some(readings(&counters)));
             tell(&Event::Report { report: Box::new(report) });
+            if is_idle && let Some(costs) = self.shared.history.borrow().costs() {
+                // While steps run they have the worker to themselves.
+                tell(&Event::Stack { stack: Box::new(self.loader.stack(costs)) });
+            }
         }
     }
 }

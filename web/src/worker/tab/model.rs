@@ -2,10 +2,13 @@
 //!
 //! Invariant: the headers are checked before any adapter is touched, and no answer is given by kernels that were found wrong.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use firstlight_engine::artifact;
+use firstlight_engine::budget::Stack;
+use firstlight_engine::costs::StepCosts;
 use firstlight_engine::engine::{Engine, EngineConfig};
 use firstlight_engine::error::{DeviceError, LoadError};
 use firstlight_engine::gpu::{AdapterFacts, Device, DeviceOptions, KernelChoice};
@@ -14,7 +17,7 @@ use firstlight_engine::runner::{GpuRunner, Place};
 use firstlight_engine::sched::SchedulerConfig;
 use firstlight_engine::text::{Preparer, Tokenizer};
 use firstlight_engine::timeline::ModelLabel;
-use firstlight_shaders::Activations;
+use firstlight_shaders::{Activations, KvFormat};
 use sha2::{Digest, Sha256};
 
 use super::super::blob::BlobSource;
@@ -40,6 +43,8 @@ pub struct Loader {
     kv: KvCache,
     store: Option<Store>,
     place: RunnerPlace,
+    /// How keys and values are stored, on the device that was opened last.
+    stored: Cell<KvFormat>,
 }
 
 /// An engine that can answer.
@@ -79,8 +84,16 @@ pub async fn open(
     let options = DeviceOptions { default_limits: settings.default_limits };
     let activations = if settings.i8_activations { Activations::I8 } else { Activations::F32 };
     let kv = settings.kv;
-    let loader =
-        Loader { checkpoint, limits, options, activations, kv, store, place: RunnerPlace::default() };
+    let loader = Loader {
+        checkpoint,
+        limits,
+        options,
+        activations,
+        kv,
+        store,
+        place: RunnerPlace::default(),
+        stored: Cell::default(),
+    };
     let adapter = loader.load().await?;
     let fingerprint = format!("{limits:?} {} {adapter}", model.name);
     let config = EngineConfig {
@@ -158,6 +171,7 @@ impl Loader {
         let own = KernelChoice::for_adapter(device.facts());
         let kv = self.kv.stored().unwrap_or(own.kv);
         let choice = KernelChoice { activations: self.activations, kv, ..own };
+        self.stored.set(kv);
         let name = adapter_name(device.facts());
         let described = format!("{name}: {choice}");
         // Other kernels after an update of ours or of the browser are to be tested anew.
@@ -188,6 +202,11 @@ impl Loader {
     /// Lets the device go.
     pub fn unload(&self) {
         drop(self.place.take());
+    }
+
+    /// The model by the costs of its steps.
+    pub fn stack(&self, costs: StepCosts) -> Stack {
+        Stack::measured(&self.checkpoint, self.stored.get(), &self.limits, costs)
     }
 
     /// The limits of the engine.
