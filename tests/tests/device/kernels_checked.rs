@@ -7,7 +7,7 @@ use firstlight_engine::gpu::{
 };
 use firstlight_shaders::matmul::Store;
 use firstlight_shaders::matmul_tiled::Arithmetic;
-use firstlight_shaders::{Activations, Form, Home, KvFormat, WeightFormat, peak, stream};
+use firstlight_shaders::{Activations, Form, Home, KvFormat, WeightFormat, peak, rope_kv_write, stream};
 use firstlight_tests::gpu::{block_on, open};
 use firstlight_tests::reference::nmse;
 
@@ -228,6 +228,33 @@ fn a_kernel_for_8_bits_made_wrong_is_refused_by_name() {
     );
     found("paged_attention_lanes/2x64/b8/texture/i8_texture", "(q.xy <<", "(q.yx <<");
     found("quantise/192", "127.0 / top", "126.0 / top");
+}
+
+#[test]
+fn a_product_that_writes_the_cache_made_wrong_is_refused_by_name() {
+    let rope = rope_kv_write::Variant {
+        num_heads: 6,
+        num_kv_heads: 2,
+        head_vec4s: 16,
+        block_size: 8,
+        work_home: Home::Texture,
+        kv: KvFormat::F16,
+    };
+    let mut shapes = shapes(WeightFormat::Q4_1);
+    shapes.products.truncate(1);
+    shapes.products[0].store = Store::RopeKv(rope);
+    let placed =
+        |tile, from, to| check_found_of(LANES, &shapes, &format!("/k128/{tile}/rope_kv/1+1x64"), from, to);
+    placed("1x4", "a * cosine - b * sine", "a * cosine + b * sine");
+    placed("1x4", "subgroupShuffleXor(own.z, 4u)", "subgroupShuffleXor(own.z, 2u)");
+    placed("2x4", "y[at + HEAD_CELLS] = turned_b", "y[at + HEAD_CELLS] = b");
+    placed(
+        "2x4",
+        "put_value(cache_row, slot, i, KvCell(a, b))",
+        "put_value(cache_row, slot, i, KvCell(b, a))",
+    );
+    // Rows that are nobody's, put where the first row of a block belongs.
+    placed("4x4", "place.z == NOWHERE", "place.z == 77u");
 }
 
 #[test]
