@@ -91,7 +91,7 @@ impl Store {
                 snippets
             }
             (Self::RopeKv(rope), _) => {
-                let mut snippets = rope.kv.write_snippets(rope.work_home).to_vec();
+                let mut snippets = rope.snippets();
                 snippets.push(wgsl!("common/store_rope_kv.wgsl"));
                 snippets
             }

@@ -57,14 +57,16 @@ impl Variant {
 
     /// The constants of a product that does this as it stores, the first of whose own bindings is `first`: rows, angles, and the cache.
     pub(crate) fn constants(self, first: u32) -> Vec<Const> {
-        let mut constants = self.sizes(first + 2).to_vec();
-        constants.extend([
-            ("HEAD_GROUPS", self.head_vec4s * 4 / GROUP_COLUMNS),
-            ("NOWHERE", NOWHERE),
-            ("ROWS_BINDING", first),
-            ("ANGLES_BINDING", first + 1),
-        ]);
+        let mut constants = self.sizes(first, first + 2).to_vec();
+        constants.extend([("HEAD_GROUPS", self.head_vec4s * 4 / GROUP_COLUMNS), ("NOWHERE", NOWHERE)]);
         constants
+    }
+
+    /// The snippets that turn a head and write the cache.
+    pub(crate) fn snippets(self) -> Vec<&'static str> {
+        let mut snippets = self.kv.write_snippets(self.work_home).to_vec();
+        snippets.push(wgsl!("common/rope.wgsl"));
+        snippets
     }
 
     /// What it is told apart by.
@@ -78,13 +80,15 @@ impl Variant {
         )
     }
 
-    /// The constants of every kernel that writes the cache, which is bound from `cache` on.
-    fn sizes(self, cache: u32) -> [Const; 6] {
+    /// The constants of every kernel that writes the cache, which is bound from `cache` on; rows and angles are from `rows` on.
+    fn sizes(self, rows: u32, cache: u32) -> [Const; 8] {
         [
             ("NUM_HEADS", self.num_heads),
             ("NUM_KV_HEADS", self.num_kv_heads),
             ("HEAD_CELLS", self.head_vec4s / 2),
             ("BLOCK_SIZE", self.block_size),
+            ("ROWS_BINDING", rows),
+            ("ANGLES_BINDING", rows + 1),
             ("KEYS_BINDING", cache),
             ("VALUES_BINDING", cache + 1),
         ]
@@ -100,7 +104,7 @@ impl Variant {
         };
         Ok(Program {
             name: format!("rope_kv_write/{}", self.choices()),
-            wgsl: compose(&self.sizes(4), text, &kv.write_snippets(work_home))?,
+            wgsl: compose(&self.sizes(1, 4), text, &self.snippets())?,
             bindings: vec![
                 BindingKind::Uniform,
                 BindingKind::Read,

@@ -7,8 +7,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
-@group(0) @binding(2) var<storage, read> angles: array<vec4<f32>>; // [position][cos HEAD_CELLS, sin HEAD_CELLS]
+// Rows and angles: see rope.wgsl.
 @group(0) @binding(3) var<storage, read_write> qkv: array<vec4<f32>>; // [M][q heads, k heads, v heads]
 // The KV cache follows: see kv_write_*.wgsl.
 
@@ -28,15 +27,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let b = qkv[at + HEAD_CELLS];
     let cache_row = place.z / BLOCK_SIZE * NUM_KV_HEADS + (head - NUM_HEADS) % NUM_KV_HEADS;
     if (head < NUM_HEADS + NUM_KV_HEADS) {
-        let cosine = angles[place.y * 2u * HEAD_CELLS + i];
-        let sine = angles[place.y * 2u * HEAD_CELLS + HEAD_CELLS + i];
-        let turned_a = a * cosine - b * sine;
-        let turned_b = b * cosine + a * sine;
+        let cell = turned(KvCell(a, b), i, place.y);
         if (head < NUM_HEADS) {
-            qkv[at] = turned_a;
-            qkv[at + HEAD_CELLS] = turned_b;
+            qkv[at] = cell.a;
+            qkv[at + HEAD_CELLS] = cell.b;
         } else {
-            put_key(cache_row, i, slot, KvCell(turned_a, turned_b));
+            put_key(cache_row, i, slot, cell);
         }
     } else {
         put_value(cache_row, slot, i, KvCell(a, b));

@@ -5,8 +5,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
-@group(0) @binding(2) var<storage, read> angles: array<vec4<f32>>; // [position][cos HEAD_CELLS, sin HEAD_CELLS]
+// Rows and angles: see rope.wgsl.
 @group(0) @binding(3) var<storage, read_write> qkv: array<vec4<f32>>; // [M][q heads, k heads, v heads]
 // The KV cache follows: see kv_write_*.wgsl.
 
@@ -15,25 +14,16 @@ fn copied(start: u32, i: u32) -> KvCell {
     return KvCell(qkv[start + i], qkv[start + HEAD_CELLS + i]);
 }
 
-// The same, turned by the angles of a position, which start at `angle`.
-fn turned(start: u32, i: u32, angle: u32) -> KvCell {
-    let cell = copied(start, i);
-    let cosine = angles[angle + i];
-    let sine = angles[angle + HEAD_CELLS + i];
-    return KvCell(cell.a * cosine - cell.b * sine, cell.b * cosine + cell.a * sine);
-}
-
 @compute @workgroup_size(32)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let item = id.x;
     let row = id.y;
     let place = rows[row];
     let first = row * params.pitch;
-    let angle = place.y * 2u * HEAD_CELLS;
     if (item < NUM_HEADS * HEAD_CELLS) {
         let start = first + item / HEAD_CELLS * 2u * HEAD_CELLS;
         let i = item % HEAD_CELLS;
-        let q = turned(start, i, angle);
+        let q = turned(copied(start, i), i, place.y);
         qkv[start + i] = q.a;
         qkv[start + HEAD_CELLS + i] = q.b;
     } else if (item < NUM_HEADS * HEAD_CELLS + NUM_KV_HEADS) {
@@ -42,14 +32,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let v_start = k_start + NUM_KV_HEADS * 2u * HEAD_CELLS;
         var tops = vec2<f32>();
         for (var i = 0u; i < HEAD_CELLS; i++) {
-            tops = max(tops, vec2<f32>(top_of(turned(k_start, i, angle)), top_of(copied(v_start, i))));
+            tops = max(tops, vec2<f32>(top_of(turned(copied(k_start, i), i, place.y)), top_of(copied(v_start, i))));
         }
         let cache_row = place.z / BLOCK_SIZE * NUM_KV_HEADS + head;
         let slot = place.z % BLOCK_SIZE;
         put_scales(cache_row, slot, tops);
         let inverses = vec2<f32>(inverse_of(tops.x), inverse_of(tops.y));
         for (var i = 0u; i < HEAD_CELLS; i++) {
-            put_key(cache_row, i, slot, turned(k_start, i, angle), inverses.x);
+            put_key(cache_row, i, slot, turned(copied(k_start, i), i, place.y), inverses.x);
             put_value(cache_row, slot, i, copied(v_start, i), inverses.y);
         }
     }

@@ -1,8 +1,7 @@
 // y = x * W^T (+ bias) of q, k and v, each put to its use: what rope_kv_write.wgsl does with a product that was stored before. The
 // head's columns come in another order (rope_kv_write.rs, turned_row): what lanes l and l + 4 of a group hold turns together.
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>; // [M][y_pitch / 4]: q
-@group(0) @binding(ROWS_BINDING) var<storage, read> rows: array<vec4<u32>>; // [M]: token, position, slot, sequence
-@group(0) @binding(ANGLES_BINDING) var<storage, read> angles: array<vec4<f32>>; // [position][cos HEAD_CELLS, sin HEAD_CELLS]
+// Rows and angles: see rope.wgsl.
 // The KV cache follows: see kv_write_*.wgsl.
 
 fn store(row: u32, group: u32, lane: u32, values: array<f32, TN>, counts: bool) {
@@ -24,19 +23,16 @@ fn store(row: u32, group: u32, lane: u32, values: array<f32, TN>, counts: bool) 
     let slot = place.z % BLOCK_SIZE;
     let cache_row = place.z / BLOCK_SIZE * NUM_KV_HEADS + (head - NUM_HEADS) % NUM_KV_HEADS;
     if (head < NUM_HEADS + NUM_KV_HEADS) {
-        let cosine = angles[place.y * 2u * HEAD_CELLS + i];
-        let sine = angles[place.y * 2u * HEAD_CELLS + HEAD_CELLS + i];
-        let turned_a = a * cosine - b * sine;
-        let turned_b = b * cosine + a * sine;
+        let cell = turned(KvCell(a, b), i, place.y);
         if (head < NUM_HEADS) {
             let at = row * params.y_pitch / 4u + head * 2u * HEAD_CELLS + i;
             if (is_first) {
-                y[at] = turned_a;
+                y[at] = cell.a;
             } else {
-                y[at + HEAD_CELLS] = turned_b;
+                y[at + HEAD_CELLS] = cell.b;
             }
         } else if (is_first) {
-            put_key(cache_row, i, slot, KvCell(turned_a, turned_b));
+            put_key(cache_row, i, slot, cell);
         }
     } else if (is_first) {
         put_value(cache_row, slot, i, KvCell(a, b));

@@ -52,15 +52,7 @@ pub fn all_subjects() -> Vec<Subject> {
     subjects.extend(attention());
     for (work_home, kv) in KvFormat::ALL.into_iter().flat_map(|kv| [(Home::Buffer, kv), (Home::Texture, kv)])
     {
-        let rope = rope_kv_write::Variant {
-            num_heads: 9,
-            num_kv_heads: 3,
-            head_vec4s: 16,
-            block_size: 16,
-            work_home,
-            kv,
-        };
-        let rope = rope.program().expect("rope composes");
+        let rope = rope(work_home, kv).program().expect("rope composes");
         subjects.push(Subject::new::<rope_kv_write::Params>(rope, rope_kv_write::PARAMS));
     }
     let silu = silu_mul::program().expect("silu_mul composes");
@@ -146,21 +138,19 @@ fn matrix_kernels() -> Vec<Subject> {
         .collect()
 }
 
+/// The default model's heads, in a cache of one kind.
+fn rope(work_home: Home, kv: KvFormat) -> rope_kv_write::Variant {
+    rope_kv_write::Variant { num_heads: 9, num_kv_heads: 3, head_vec4s: 16, block_size: 16, work_home, kv }
+}
+
 /// Such a product of q, k and v that turns them and writes the cache.
 fn placed(lanes: matmul_lanes::Variant) -> impl Iterator<Item = matmul_lanes::Variant> {
     let caches = [(Home::Texture, KvFormat::F16), (Home::Buffer, KvFormat::F32)];
     // A tile and a format of weights know nothing of how the cache is stored.
     let of_one = if lanes.tile_rows == 4 && lanes.format == WeightFormat::Q4_1 { 2 } else { 1 };
-    caches.into_iter().take(of_one).map(move |(work_home, kv)| {
-        let rope = rope_kv_write::Variant {
-            num_heads: 9,
-            num_kv_heads: 3,
-            head_vec4s: 16,
-            block_size: 16,
-            work_home,
-            kv,
-        };
-        matmul_lanes::Variant { store: Store::RopeKv(rope), ..lanes }
+    caches.into_iter().take(of_one).map(move |(work_home, kv)| matmul_lanes::Variant {
+        store: Store::RopeKv(rope(work_home, kv)),
+        ..lanes
     })
 }
 

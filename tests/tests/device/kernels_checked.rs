@@ -247,7 +247,7 @@ fn a_product_that_writes_the_cache_made_wrong_is_refused_by_name() {
         |tile, from, to| check_found_of(LANES, &shapes, &format!("/k128/{tile}/rope_kv/1+1x64"), from, to);
     placed("1x4", "a * cosine - b * sine", "a * cosine + b * sine");
     placed("1x4", "subgroupShuffleXor(own.z, 4u)", "subgroupShuffleXor(own.z, 2u)");
-    placed("2x4", "y[at + HEAD_CELLS] = turned_b", "y[at + HEAD_CELLS] = b");
+    placed("2x4", "y[at + HEAD_CELLS] = cell.b", "y[at + HEAD_CELLS] = b");
     placed(
         "2x4",
         "put_value(cache_row, slot, i, KvCell(a, b))",
